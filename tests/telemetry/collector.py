@@ -125,6 +125,61 @@ def check(binary, folder):
     finally:
         if not server.stop():
             problems.append("the server did not stop while its collector was away")
+    problems += stops(binary, folder, python, config)
+    return problems
+
+
+def stops(binary, folder, python, config):
+    """A server that is told to stop (SIGTERM) sends what waits, with the runs; one whose collector hangs stops all the same."""
+    problems = []
+    collector = Collector(folder / "last")
+    server = Server(binary, folder / "stops", CONFIG.format(url=collector.url) + config)
+    calls.chat(server, "gpt-4o-plain", "late", "l1", "one")
+    calls.chat(server, "gpt-4o-plain", "late", "l1", "two")
+    calls.chat(server, "gpt-4o-plain", "late", "l2", headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})
+    calls.until_stopped(server, "looper", "s2")
+    if not server.stop():
+        problems.append("the server did not stop")
+    found = collector.decoded(python)
+    by = {}
+    for span in found["spans"]:
+        attributes = span["attributes"]
+        by.setdefault((attributes["gen_ai.conversation.id"], attributes["gen_ai.operation.name"]), []).append(span)
+    chats, runs = by.get(("l1", "chat"), []), by.get(("l1", "invoke_agent"), [])
+    if (len(chats), len(runs)) != (2, 1):
+        return problems + [f"{len(chats)} calls and {len(runs)} runs of l1 when the server stopped: {sorted(by)}"]
+    run = runs[0]
+    if (run["name"], run["kind"], run["parent"]) != ("invoke_agent late", "SPAN_KIND_INTERNAL", ""):
+        problems.append(f"a run: {run}")
+    for chat in chats:
+        if (chat["parent"], chat["trace"]) != (run["span"], run["trace"]):
+            problems.append(f"a call that is not below its run: {chat}")
+        if not run["start"] <= chat["start"] <= chat["end"] <= run["end"]:
+            problems.append("a run that is shorter than its calls")
+    for key in ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"):
+        if run["attributes"].get(key) != sum(chat["attributes"][key] for chat in chats):
+            problems.append(f"{key} of a run: {run['attributes'].get(key)!r}")
+    if ("l2", "invoke_agent") in by or by[("l2", "chat")][0]["parent"] != PARENT:
+        problems.append("a call below its caller's span has a run of ours")
+    looped = by.get(("s2", "execute_tool"), [])
+    ids = [span["attributes"].get("gen_ai.tool.call.id") for span in looped]
+    if not ids or not all(ids):
+        problems.append(f"ids of tool calls: {ids}")
+    if len(by.get(("s2", "invoke_agent"), [])) != 1:
+        problems.append("no run of the loop")
+    if not found["metrics"] or not any(line["event"] in ("deadstop.trip", "deadstop.kill") for line in found["logs"]):
+        problems.append("no metrics or no logs when the server stopped")
+    collector.mood = "hangs"
+    server = Server(binary, folder / "hangs", CONFIG.format(url=collector.url) + config)
+    calls.chat(server, "gpt-4o-plain", "late", "l3")
+    began = time.monotonic()
+    stopped = server.stop()
+    took = time.monotonic() - began
+    print(f"collector: a stop while it hangs: {took:.2f} s")
+    # An attempt to send may take ten seconds.
+    if not stopped or took > 8:
+        problems.append(f"the server stopped after {took:.1f} s while its collector hung")
+    collector.close()
     return problems
 
 
@@ -151,7 +206,7 @@ def spans(found, incidents):
     expect("resource", {key: inside["resource"].get(key) for key in ("service.name", "deployment.environment.name")},
            {"service.name": "deadstop", "deployment.environment.name": "test"})
     wanted = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o-plain",
-              "gen_ai.provider.name": "local", "gen_ai.agent.name": "inside", "gen_ai.conversation.id": "t1",
+              "gen_ai.response.model": "gpt-4o-plain", "gen_ai.provider.name": "local", "gen_ai.agent.name": "inside", "gen_ai.conversation.id": "t1",
               "deadstop.project": "default", "deadstop.verdict": "allow"}
     attributes = inside["attributes"]
     expect("attributes", {key: attributes.get(key) for key in wanted}, wanted)
@@ -167,7 +222,9 @@ def spans(found, incidents):
     expect("no parent", alone["parent"], "")
     if alone["trace"] in (TRACE, "0" * 32):
         problems.append(f"a trace of its own: {alone['trace']}")
-    expect("a refusal of the provider", by[("alone", "a2")][0]["status"], "STATUS_CODE_ERROR")
+    failed = by[("alone", "a2")][0]
+    expect("a refusal of the provider", failed["status"], "STATUS_CODE_ERROR")
+    expect("its class", failed["attributes"].get("error.type"), "400")
     refused = [span for span in by[("looper", "s1")] if span["attributes"].get("deadstop.incident")]
     for span in refused:
         if span["attributes"]["deadstop.incident"] not in incidents:
@@ -179,6 +236,8 @@ def spans(found, incidents):
     tools = [span for span in by[("looper", "s1")] if span["name"].startswith("execute_tool ")]
     if not tools or tools[0]["attributes"].get("gen_ai.tool.name") != "get_weather":
         problems.append("no tool call, or without its name")
+    if not all(span["attributes"].get("gen_ai.tool.call.id") for span in tools):
+        problems.append("a tool call without its id")
     expect("one session is one trace", len({span["trace"] for span in by[("looper", "s1")]}), 1)
     ids = [span["span"] for span in found["spans"]]
     expect("ids are not used twice", len(ids), len(set(ids)))

@@ -290,6 +290,9 @@ pub struct Outcome {
     /// How long a streamed answer took to begin, where the door has seen that. No guard reads it.
     #[serde(skip)]
     pub first: Option<Millis>,
+    /// The model that answered, where telemetry asks for it. No guard reads it.
+    #[serde(skip)]
+    pub model: Option<String>,
 }
 
 /// A tool's result as the guards see it.

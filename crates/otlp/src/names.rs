@@ -20,10 +20,12 @@ pub const MODEL_OPERATIONS: &[&str] =
 pub const CHAT: &str = MODEL_OPERATIONS[0];
 /// The operation that is one tool call.
 pub const TOOL_OPERATION: &str = "execute_tool";
+/// The operation that is a run of an agent, around its calls.
+pub const RUN: &str = "invoke_agent";
 /// The model that a request asks for.
 pub const REQUEST_MODEL: &str = MODEL[1];
-/// The server that a tool runs on.
-pub const SERVER: &str = "server.address";
+/// The MCP server that a tool runs on: by its name in our configuration, or where others reach it.
+pub const SERVER: &[&str] = &["deadstop.mcp_server", "server.address"];
 
 /// OpenInference: `LLM`, `TOOL`, `AGENT`.
 pub const OPENINFERENCE_KIND: &str = "openinference.span.kind";
@@ -75,6 +77,22 @@ pub const SESSION: &[&str] = &[
 /// The provider.
 pub const PROVIDER: &[&str] =
     &["gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system", "ai.model.provider"];
+/// Providers that the conventions name otherwise than we do.
+const CONVENTIONAL: &[(&str, &str)] = &[
+    ("azure", "azure.ai.openai"),
+    ("bedrock", "aws.bedrock"),
+    ("gemini", "gcp.gemini"),
+    ("mistral", "mistral_ai"),
+    ("vertex", "gcp.vertex_ai"),
+    ("xai", "x_ai"),
+];
+
+/// A provider's name as the conventions have it; a name that they do not know stays as it is.
+pub fn conventional(provider: &str) -> &str {
+    let known = CONVENTIONAL.iter().find(|(ours, _)| *ours == provider);
+    known.map_or(provider, |(_, theirs)| theirs)
+}
+
 /// The model, as the answer names it where it does.
 pub const MODEL: &[&str] = &[
     "gen_ai.response.model",

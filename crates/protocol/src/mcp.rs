@@ -11,7 +11,7 @@ mod note;
 mod refusal;
 mod tools;
 
-pub use call::{Asked, Ended, asked, ended, suspect};
+pub use call::{Asked, Ended, asked, ended, suspect, traceparent};
 pub use events::Events;
 pub use message::{Envelope, Message, Unreadable, key, read};
 pub use note::noted;

@@ -77,6 +77,8 @@ pub(crate) struct App {
     reels: crate::replay::Reels,
     /// The OpenID provider that people sign in at.
     sso: Option<crate::sso::Provider>,
+    /// Where telemetry is read.
+    ingest: telemetry::Ingest,
 }
 
 impl App {
@@ -192,6 +194,7 @@ pub(crate) fn router(
         policy_turn,
         document,
         reels: crate::replay::Reels::default(),
+        ingest: telemetry::Ingest::here(),
         sso: config
             .sso
             .clone()

@@ -38,6 +38,7 @@ use crate::door::{
     Caller, Lines, Prefix, decode, identify, plain, read_body, too_large, trace, unavailable,
     warned,
 };
+use deadstop_warden::trace::Trace;
 use deadstop_warden::{Admit, Chain, Refused, Running, Terms, Warden};
 use flight::Flight;
 use oauth::{Noted, SignIn, Step};
@@ -194,7 +195,7 @@ impl Mcp {
         who.agent =
             caller.agent(who.agent, &self.default_agent, (&self.auth, &self.warden)).await?;
         let mut chain = self.chain(&caller, &who).await?;
-        chain.trace = trace(&parts.headers);
+        chain.trace = self.trace(messages, &parts.headers);
         if let Some(why) = self.warden.closed(&chain) {
             return Err(unavailable(why));
         }
@@ -316,6 +317,13 @@ impl Mcp {
             Some(caller) => Ok(caller),
             None => Caller::without_key(&self.auth, headers).await,
         }
+    }
+
+    /// The trace that a request belongs to. By the conventions the message's own word comes before that of
+    /// the connection that brings it; nothing but spans needs it.
+    fn trace(&self, messages: &[Message<'_>], headers: &HeaderMap) -> Option<Arc<Trace>> {
+        let own = messages.iter().filter(|_| self.warden.exports()).find_map(mcp::traceparent);
+        own.and_then(|said| Trace::parse(&said)).map(Arc::new).or_else(|| trace(headers))
     }
 
     fn who(&self, route: &Route, parts: &Parts) -> Identity {

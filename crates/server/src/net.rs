@@ -32,7 +32,7 @@ use crate::api::auth::{Auth, Peer, Setup};
 use crate::config::Config;
 use crate::database::{self, Notice};
 use crate::door::Lines;
-use crate::export;
+use crate::export::Exporter;
 use crate::gateway::Gateway;
 use crate::mcp::Mcp;
 use crate::operator::Operators;
@@ -82,6 +82,7 @@ pub struct Server {
     stop: watch::Sender<bool>,
     done: tokio::task::JoinHandle<()>,
     warden: Arc<Warden>,
+    exporter: Option<Exporter>,
     /// Its data folder, for as long as it runs.
     _folder: Option<std::fs::File>,
 }
@@ -124,9 +125,10 @@ impl Server {
             tracing::warn!("{}", problem.code().meaning());
         }
         warden.on_change(api::reload(&warden, &auth, &config.policies));
-        if let Some(telemetry) = config.telemetry.clone() {
-            export::start(telemetry, &config.ways.usual, &warden);
-        }
+        let exporter = config
+            .telemetry
+            .as_ref()
+            .map(|telemetry| Exporter::start(telemetry, &config.ways.usual, &warden));
         let gate_auth = Arc::clone(&auth);
         let door = Arc::new(Door {
             api: api::router(&warden, auth, metrics, &config),
@@ -149,7 +151,7 @@ impl Server {
         let (stop, stopping) = watch::channel(false);
         let closing = warden.closing.clone();
         let done = tokio::spawn(accept(listener, door, workers, stopping, (grace, closing)));
-        Ok(Server { address, stop, done, warden, _folder: folder })
+        Ok(Server { address, stop, done, warden, exporter, _folder: folder })
     }
 
     /// Where it listens.
@@ -162,14 +164,22 @@ impl Server {
         has_key(self.warden.store()).await.unwrap_or(true)
     }
 
-    /// Lets calls in flight end, settles them, and writes everything down.
+    /// Lets calls in flight end, settles them, writes everything down, and sends the last telemetry.
     pub async fn stop(self) {
         self.warden.events.over.cancel();
         let _ = self.stop.send(true);
         let _ = self.done.await;
-        if let Err(error) = self.warden.flush().await {
-            tracing::error!("the last changes could not be written: {error}");
-        }
+        let written = async {
+            if let Err(error) = self.warden.flush().await {
+                tracing::error!("the last changes could not be written: {error}");
+            }
+        };
+        let sent = async {
+            if let Some(exporter) = self.exporter {
+                exporter.finish().await;
+            }
+        };
+        tokio::join!(written, sent);
         if let Some(store) = self.warden.store() {
             store.close().await;
         }

@@ -14,6 +14,7 @@
 mod alone;
 mod blame;
 mod control;
+mod exported;
 mod faults;
 mod fidelity;
 #[path = "support/server.rs"]

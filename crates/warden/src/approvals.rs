@@ -21,6 +21,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::record::Denied;
 use super::{Admit, Chain, Event, Message, Refused, Running, Said, Terms, Warden};
 use crate::alerts::Alert;
 use crate::settings::Capture;
@@ -457,7 +458,9 @@ impl Question {
         let said = || Said { request: self.request.beginning(), response: Excerpt::default() };
         let incident = warden.record(chain, call, id, &trips, said);
         if let Some(trip) = trips.first() {
-            warden.refused(chain, call, id, trip, incident.clone());
+            let call_id = self.terms.call_id();
+            let incident = incident.clone();
+            warden.refused(chain, call, Denied { id, trip, incident, call_id });
         }
         Refused { trips, incident, ..Refused::default() }
     }

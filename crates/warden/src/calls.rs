@@ -116,6 +116,14 @@ impl Terms {
         Terms { approval: Some(Arc::clone(approval)), ..self }
     }
 
+    /// The model's id for a tool call, as far as its carrier knows one.
+    pub(super) fn call_id(&self) -> Option<&str> {
+        match &self.carrier {
+            Carrier::Agent(id) | Carrier::Client { id, .. } => Some(id),
+            Carrier::Door => None,
+        }
+    }
+
     /// The client's id for a call that it reports.
     pub(super) fn reported_as(&self) -> Option<&str> {
         match &self.carrier {
@@ -270,6 +278,14 @@ pub(super) fn admission(
     Found::Decided { admission: Box::new(admission), owner }
 }
 
+/// What was decided about a call, before it is recorded.
+struct Decided<'a> {
+    admission: Admission,
+    id: i64,
+    owner: Owner,
+    call_id: Option<&'a str>,
+}
+
 /// A tool's result, as a request brings it.
 pub struct ResultIn {
     /// The model's id for the call.
@@ -289,16 +305,24 @@ pub(super) struct Numbered {
     admitted: Time,
     /// The warning it was admitted with.
     warned: Option<Box<Trip>>,
+    /// The model's id for it, if it is a tool call and has one.
+    call_id: Option<String>,
 }
 
 impl Numbered {
     pub(super) fn of(id: i64, ticket: &Ticket, warned: Option<Box<Trip>>) -> Numbered {
-        Numbered { id, number: ticket.number, admitted: ticket.admitted, warned }
+        let (number, admitted) = (ticket.number, ticket.admitted);
+        Numbered { id, number, admitted, warned, call_id: None }
+    }
+
+    /// The same, with the model's id for the call.
+    pub(super) fn known_as(self, call_id: Option<String>) -> Numbered {
+        Numbered { call_id, ..self }
     }
 
     /// A call that telemetry told of.
     pub(super) fn observed(id: i64, number: u64, began: Time) -> Numbered {
-        Numbered { id, number, admitted: began, warned: None }
+        Numbered { id, number, admitted: began, warned: None, call_id: None }
     }
 }
 
@@ -361,7 +385,8 @@ impl Warden {
         if terms.patient && admission.trips.first().is_some_and(waits) {
             return Err(Refused { trips: admission.trips, ..Refused::default() });
         }
-        let (running, trips) = self.admitted(chain, call, request, admission, number, owner)?;
+        let decided = Decided { admission, id: number, owner, call_id: terms.call_id() };
+        let (running, trips) = self.admitted(chain, call, request, decided)?;
         if let Carrier::Agent(id) = &terms.carrier {
             self.texts.keep(number, request);
             if offline {
@@ -377,10 +402,9 @@ impl Warden {
         chain: &Chain,
         call: &Call,
         request: &Excerpt,
-        mut admission: Admission,
-        id: i64,
-        owner: Owner,
+        decided: Decided<'_>,
     ) -> Result<(Running, Vec<Trip>), Refused> {
+        let Decided { mut admission, id, owner, call_id } = decided;
         if admission.verdict == Verdict::Ask {
             // It is recorded after a person has decided.
             for trip in &admission.trips {
@@ -405,7 +429,8 @@ impl Warden {
             }
             None => {
                 if let Some(trip) = admission.trips.first() {
-                    self.refused(chain, call, id, trip, incident.clone());
+                    let incident = incident.clone();
+                    self.refused(chain, call, record::Denied { id, trip, incident, call_id });
                 }
                 Err(Refused { trips: admission.trips, incident, ..Refused::default() })
             }
@@ -605,10 +630,10 @@ impl Warden {
         decision: &Decision,
         text: &str,
     ) {
-        let Waiting { number, call, ticket, warned, .. } = waiting;
+        let Waiting { id, number, call, ticket, warned, .. } = waiting;
         let mut said = self.texts.take(number);
         said.response.push(text);
-        let numbered = Numbered::of(number, &ticket, warned);
+        let numbered = Numbered::of(number, &ticket, warned).known_as(Some(id));
         self.book(chain, &call, numbered, outcome, decision, said);
     }
 
@@ -617,18 +642,20 @@ impl Warden {
         &self,
         chain: &Chain,
         call: &Call,
-        Numbered { id, number, admitted, warned }: Numbered,
+        numbered: Numbered,
         outcome: &Outcome,
         decision: &Decision,
         said: Said,
     ) {
+        let Numbered { id, number, admitted, warned, call_id } = numbered;
         let nothing = cancelled();
         // Its tokens are in the record that telemetry made.
         let outcome = if decision.told { &nothing } else { outcome };
         let incident = self.record(chain, call, id, &decision.trips, || said.clone());
         let trip = decision.trips.first().or(warned.as_deref());
         let incident = incident.or_else(|| record::streak_id(chain, warned.as_deref()?));
-        let ended = record::Ended { id, number, admitted, outcome, trip, incident, said };
+        let call_id = call_id.as_deref();
+        let ended = record::Ended { id, number, admitted, outcome, trip, incident, said, call_id };
         self.ended(chain, call, ended);
     }
 }

@@ -123,7 +123,7 @@ impl Warden {
 
     fn seen<'a>(&self, quotas: &'a [ProviderQuota], project: Option<&'a str>) -> metrics::Seen<'a> {
         self.metrics.queue_depth(self.queue_depth());
-        let waiting = |exports: &Exports| exports.max_capacity() - exports.capacity();
+        let waiting = |exports: &Exports| exports.queue.max_capacity() - exports.queue.capacity();
         metrics::Seen {
             quotas,
             project,

@@ -188,6 +188,7 @@ impl Warden {
             Some((Decision { verdict, trips, ..Decision::default() }, reported, ended))
         });
         let (warden, chain, text) = (Arc::clone(self), chain.clone(), text.to_owned());
+        let call_id = self.exports().then(|| id.to_owned());
         let book = move |judged: Judged<Option<(Decision, Reported, _)>>| {
             warden.carry_kills(&chain, judged.killed);
             let Some((decision, reported, ended)) = judged.value else { return Booked::Unknown };
@@ -201,7 +202,7 @@ impl Warden {
                 said.response = said.response.broken_off();
             }
             let warned = trips.into_iter().next().map(Box::new);
-            let numbered = Numbered::of(number, &ticket, warned);
+            let numbered = Numbered::of(number, &ticket, warned).known_as(call_id);
             warden.book(&chain, &call, numbered, &outcome, &decision, said);
             Booked::Now(decision)
         };
@@ -270,6 +271,7 @@ impl Warden {
         }
         let at = now();
         session.finish(at);
+        self.export_over(session);
         self.mark(session);
         self.tell_nodes(Message::Finished { key: session.id.key.clone(), at });
     }

@@ -18,6 +18,9 @@ use crate::{
 pub(crate) const MOST_SCOPES: usize = 20_000;
 /// A scope that was not used for so long may be dropped.
 const IDLE_MS: u64 = 60 * 60 * 1000;
+/// Shorter times, one after the other, while there are still too many and the database can give each
+/// of them back: a million sessions in an hour must not stay in memory for an hour.
+const CROWDED_MS: [u64; 2] = [10 * 60 * 1000, 60 * 1000];
 /// Interval at which idle scopes are dropped.
 const SWEEP_MS: u64 = 10_000;
 /// How long a call waits for a scope's row. The first call that waits in vain notices the outage;
@@ -167,9 +170,19 @@ impl Warden {
         }
         self.swept.store(now.0, Ordering::Relaxed);
         self.forget_removals(scopes);
-        scopes.retain(|_, scope| {
-            Arc::strong_count(scope) > 1 || !scope.idle(now, IDLE_MS) || scope.bury()
-        });
+        let mut drop_idle = |ms| {
+            scopes.retain(|_, scope| {
+                Arc::strong_count(scope) > 1 || !scope.idle(now, ms) || scope.bury()
+            });
+            scopes.len()
+        };
+        let mut left = drop_idle(IDLE_MS);
+        let stored = self.store.is_some() && self.outage.read().is_none();
+        for ms in CROWDED_MS {
+            if stored && left >= MOST_SCOPES {
+                left = drop_idle(ms);
+            }
+        }
     }
 
     /// Remembers a scope whose row could not be read, for the writer to read later.

@@ -19,6 +19,8 @@ pub struct Told {
     pub call: Call,
     /// How it ended.
     pub outcome: Outcome,
+    /// The model's id for it, if it is a tool call and has one.
+    pub call_id: Option<String>,
     /// When it began, as far as that can be believed.
     pub began: Time,
     /// What was asked, for people.
@@ -41,7 +43,7 @@ pub enum Taken {
 impl Warden {
     /// Takes in a call that telemetry tells of.
     pub async fn observe(self: &Arc<Warden>, chain: &Chain, told: Told) -> Taken {
-        let Told { id, call, outcome, began, request, response } = told;
+        let Told { id, call, outcome, call_id, began, request, response } = told;
         let number = self.number();
         let (seen, ended) = (call.clone(), outcome.clone());
         let job = move |step: &mut super::step::Step<'_, '_, '_>| step.observe(&seen, &ended, id);
@@ -56,7 +58,7 @@ impl Warden {
             trips.iter_mut().for_each(mark);
             let verdict = trips.first().map_or(Verdict::Allow, |trip| trip.verdict);
             let decision = Decision { verdict, trips, ..Decision::default() };
-            let numbered = Numbered::observed(number, observed.number, began);
+            let numbered = Numbered::observed(number, observed.number, began).known_as(call_id);
             let said = Said { request, response };
             warden.book(&chain, &call, numbered, &outcome, &decision, said);
             warden.rooms.settled();

@@ -41,11 +41,36 @@ pub(super) struct Ended<'a> {
     pub(super) trip: Option<&'a Trip>,
     pub(super) incident: Option<String>,
     pub(super) said: Said,
+    /// The model's id for it, if it is a tool call and has one.
+    pub(super) call_id: Option<&'a str>,
+}
+
+/// A call that was refused.
+pub(super) struct Denied<'a> {
+    pub(super) id: i64,
+    pub(super) trip: &'a Trip,
+    pub(super) incident: Option<String>,
+    /// The model's id for it, if it is a tool call and has one.
+    pub(super) call_id: Option<&'a str>,
+}
+
+/// What the exporter of telemetry is told.
+#[derive(Debug, Clone)]
+pub enum Exported {
+    /// A call ended or was refused.
+    Call(Box<ExportedCall>),
+    /// A session is over, as its host says.
+    Over {
+        /// Its project.
+        project: String,
+        /// Its row number.
+        session: i64,
+    },
 }
 
 /// A call for the exporter of telemetry.
 #[derive(Debug, Clone)]
-pub struct Exported {
+pub struct ExportedCall {
     /// Its record.
     pub row: StoredCall,
     /// The agent's name.
@@ -58,10 +83,29 @@ pub struct Exported {
     pub place: CallSpan,
     /// Whether its caller records the trace; `None` if the caller names none.
     pub sampled: Option<bool>,
+    /// The model that answered, where the answer says so.
+    pub model: Option<String>,
+    /// The model's id for a tool call, redacted.
+    pub call_id: Option<String>,
+    /// What was asked and answered, where that is exported; see [`Warden::shown`].
+    pub said: Option<Said>,
 }
 
-/// The queue of the exporter.
-pub(super) type Exports = mpsc::Sender<Exported>;
+/// Names of a call that only the exporter needs.
+#[derive(Default)]
+struct Names<'a> {
+    model: Option<&'a str>,
+    call_id: Option<&'a str>,
+    said: Option<&'a Said>,
+}
+
+/// Where calls go that are exported.
+pub struct Exports {
+    /// The queue of the exporter.
+    pub queue: mpsc::Sender<Exported>,
+    /// Whether what was asked and answered goes along.
+    pub texts: bool,
+}
 
 /// Trips of one rung whose calls are kept as evidence: a loop that only warns has no end.
 const SHOWN: u64 = 5;
@@ -360,14 +404,8 @@ impl Warden {
     }
 
     /// Records a call that was refused.
-    pub(super) fn refused(
-        &self,
-        chain: &Chain,
-        call: &Call,
-        id: i64,
-        trip: &Trip,
-        incident: Option<String>,
-    ) {
+    pub(super) fn refused(&self, chain: &Chain, call: &Call, denied: Denied<'_>) {
+        let Denied { id, trip, incident, call_id } = denied;
         self.count(call);
         if trip.guard == GuardId::Paused {
             return;
@@ -378,7 +416,8 @@ impl Warden {
         }
         let row = self.row(chain, call, id, now(), Some(trip));
         log::call(chain, &row, incident.as_deref());
-        self.export(chain, &row, incident.as_ref(), Some(trip));
+        let names = Names { call_id, ..Names::default() };
+        self.export(chain, &row, incident.as_ref(), Some(trip), names);
         if self.store().is_none() {
             return;
         }
@@ -391,7 +430,7 @@ impl Warden {
     /// Records a call that has ended.
     pub(super) fn ended(&self, chain: &Chain, call: &Call, ended: Ended<'_>) {
         self.count(call);
-        let Ended { id, number, admitted, outcome, trip, incident, said } = ended;
+        let Ended { id, number, admitted, outcome, trip, incident, said, call_id } = ended;
         let usage = outcome.usage;
         self.metrics.used(&usage);
         // What the ledger was charged: the model that answered may cost another price than the one asked.
@@ -409,7 +448,8 @@ impl Warden {
         let (status, first) = (Some(outcome.status), outcome.first);
         let row = StoredCall { duration, first, status, cause, usage, cost, ..row };
         log::call(chain, &row, incident.as_deref());
-        self.export(chain, &row, incident.as_ref(), trip);
+        let names = Names { model: outcome.model.as_deref(), call_id, said: Some(&said) };
+        self.export(chain, &row, incident.as_ref(), trip, names);
         if self.store().is_none() {
             return;
         }
@@ -448,24 +488,44 @@ impl Warden {
         row: &StoredCall,
         incident: Option<&String>,
         trip: Option<&Trip>,
+        names: Names<'_>,
     ) {
         let Some(exports) = self.exports.get() else { return };
+        let texts = exports.texts && chain.project.keeps_texts();
         let (agent, session) = chain.names();
+        let call_id = names.call_id.filter(|id| !id.is_empty() && row.kind == CallKind::Tool);
         let trip = trip.map(|trip| {
             let because = chain.project.redact_reason(&trip.because);
             Box::new(Trip { because, ..trip.clone() })
         });
         let row = StoredCall { incident: incident.cloned(), ..row.clone() };
-        let exported = Exported {
+        self.export_now(Exported::Call(Box::new(ExportedCall {
             agent: agent.to_owned(),
             session: session.to_owned(),
             trip,
             place: chain.place(row.id),
             sampled: chain.trace.as_deref().map(|trace| trace.sampled),
+            model: names.model.map(|model| chain.project.redact_name(model)),
+            call_id: call_id.map(|id| chain.project.redact(id)),
+            said: names.said.filter(|_| texts).cloned(),
             row,
-        };
-        if exports.try_send(exported).is_err() {
-            self.metrics.not_exported(1);
+        })));
+    }
+
+    /// Tells the exporter that a session is over, where there is one.
+    pub(super) fn export_over(&self, session: &Scope) {
+        self.export_now(Exported::Over {
+            project: session.id.project.clone(),
+            session: session.number(),
+        });
+    }
+
+    /// Puts something into the exporter's queue. What finds no room there is counted, if it is a call.
+    fn export_now(&self, exported: Exported) {
+        let Some(exports) = self.exports.get() else { return };
+        let calls = u64::from(matches!(exported, Exported::Call(_)));
+        if exports.queue.try_send(exported).is_err() {
+            self.metrics.not_exported(calls);
         }
     }
 

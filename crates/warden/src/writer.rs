@@ -250,7 +250,7 @@ impl Warden {
     }
 
     /// An excerpt without secrets; nothing if nothing was said.
-    fn shown(&self, project: &str, said: &Excerpt) -> Option<String> {
+    pub fn shown(&self, project: &str, said: &Excerpt) -> Option<String> {
         let project = self.projects.read().get(project).cloned();
         (!said.text().is_empty()).then(|| match &project {
             Some(project) => project.redact_start(said.text(), said.most()),

@@ -188,7 +188,7 @@ fn tool(own: Attributes<'_>, span: &str, call: Observed) -> Observed {
     let on_server = own.str(names::MCP_METHOD).is_some();
     let what = What::Tool {
         name: own.first(names::TOOL).unwrap_or_else(named),
-        server: own.str(names::SERVER).filter(|_| on_server).map(str::to_owned),
+        server: own.first(names::SERVER).filter(|_| on_server),
         call_id: own.first(names::CALL_ID).or(id),
     };
     Observed { what, arguments, answer, ..call }

@@ -3,7 +3,9 @@
 //! Bodies are strict: of a bounded size, JSON, every field known and every required one there. The
 //! answer to a bad one names all of its faults at once. Parameters of the URL likewise.
 
+use std::convert::Infallible;
 use std::fmt;
+use std::sync::Arc;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
@@ -15,6 +17,7 @@ use deadstop_protocol::llm::identity;
 use deadstop_protocol::policy_views::{FieldFault, KillSwitch, PreventionConfig};
 use deadstop_redact::Redactor;
 use deadstop_store::{Paging, Period};
+use deadstop_warden::trace::Trace;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::{self, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
@@ -412,6 +415,17 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for At<T> {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<At<T>, Problem> {
         let found: Result<Path<T>, PathRejection> = Path::from_request_parts(parts, state).await;
         found.map(|Path(value)| At(value)).map_err(|_| Problem::not_found("thing"))
+    }
+}
+
+/// The trace that the caller works in, if it names one.
+pub(crate) struct InTrace(pub(crate) Option<Arc<Trace>>);
+
+impl<S: Sync> FromRequestParts<S> for InTrace {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<InTrace, Infallible> {
+        Ok(InTrace(crate::door::trace(&parts.headers)))
     }
 }
 

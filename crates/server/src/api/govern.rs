@@ -30,7 +30,7 @@ use utoipa::ToSchema;
 
 use super::App;
 use super::auth::{Standing, Via, Who};
-use super::extract::{At, Body, Name, Strict, names};
+use super::extract::{At, Body, InTrace, Name, Strict, names};
 use super::live::Row;
 use super::problem::{Code, Problem};
 use deadstop_warden::{Approval, Booked, Chain, Proposed, Refused};
@@ -136,9 +136,11 @@ pub(crate) async fn preflight(
     State(app): State<Arc<App>>,
     who: Who,
     At((Name(agent), Name(session))): At<(Name, Name)>,
+    InTrace(trace): InTrace,
     Body(asked): Body<Preflight>,
 ) -> Result<Response, Problem> {
-    let chain = chain(&app, &who, &agent, &session, &asked.scope).await?;
+    let mut chain = chain(&app, &who, &agent, &session, &asked.scope).await?;
+    chain.trace = trace;
     let mut request = Excerpt::default();
     request.push(asked.prompt.as_deref().unwrap_or_default());
     let hashed = asked.prompt.as_ref().map(|prompt| {
@@ -176,9 +178,11 @@ pub(crate) async fn propose(
     State(app): State<Arc<App>>,
     who: Who,
     At((Name(agent), Name(session))): At<(Name, Name)>,
+    InTrace(trace): InTrace,
     Body(asked): Body<Proposal>,
 ) -> Result<Response, Problem> {
-    let chain = chain(&app, &who, &agent, &session, &asked.scope).await?;
+    let mut chain = chain(&app, &who, &agent, &session, &asked.scope).await?;
+    chain.trace = trace;
     held(&chain, Duration::from_secs(asked.hold_s)).await;
     if let Some(refusal) = dead(&chain) {
         return Ok(refusal.into_response());
@@ -230,9 +234,11 @@ pub(crate) async fn progress(
     State(app): State<Arc<App>>,
     who: Who,
     At((Name(agent), Name(session))): At<(Name, Name)>,
+    InTrace(trace): InTrace,
     Body(report): Body<Report>,
 ) -> Result<Response, Problem> {
-    let chain = chain(&app, &who, &agent, &session, &report.scope).await?;
+    let mut chain = chain(&app, &who, &agent, &session, &report.scope).await?;
+    chain.trace = trace;
     let mut reply = progress_now(&app, &chain, &report).await?;
     if report.wait_ms > 0 && reply.status == 200 {
         stopped(&app, &chain, &report).await;
@@ -257,9 +263,11 @@ pub(crate) async fn receipt(
     State(app): State<Arc<App>>,
     who: Who,
     At((Name(agent), Name(session))): At<(Name, Name)>,
+    InTrace(trace): InTrace,
     Body(receipt): Body<Receipt>,
 ) -> Result<Response, Problem> {
-    let chain = chain(&app, &who, &agent, &session, &receipt.scope).await?;
+    let mut chain = chain(&app, &who, &agent, &session, &receipt.scope).await?;
+    chain.trace = trace;
     let reply = book(&app, &chain, &receipt).await?;
     if !receipt.wait && reply.status == 200 {
         return Ok(reply.into_response());

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
@@ -18,6 +18,9 @@ use deadstop_protocol::llm::answer::counted::Counted;
 use deadstop_protocol::prices::PriceSource;
 use deadstop_redact::excerpt::Excerpt;
 use deadstop_warden::{Chain, Taken, Told, now};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tracing::Instrument;
 
 use super::App;
 use super::auth::Who;
@@ -31,6 +34,12 @@ const LARGEST: usize = 8 << 20;
 
 /// Calls of one request; exporters send 512 at a time unless they are told otherwise.
 const MOST_CALLS: usize = 20_000;
+
+/// Calls of one request that are booked before others have their turn.
+const BEFORE_OTHERS: usize = 32;
+
+/// Requests that are read at once: each may need many times its size.
+const AT_ONCE: usize = 8;
 
 /// The longest name of an agent or a session.
 const LONGEST_NAME: usize = 200;
@@ -77,6 +86,32 @@ pub(crate) async fn metrics(
     take(&app, &who, request, Signal::Metrics).await
 }
 
+/// Where requests are read and booked: apart from the threads that calls pass through, since one
+/// request may take as long as a thousand calls.
+pub(crate) struct Ingest {
+    home: Handle,
+    turns: Semaphore,
+}
+
+impl Ingest {
+    /// On the runtime that this is called in.
+    pub(crate) fn here() -> Ingest {
+        Ingest { home: Handle::current(), turns: Semaphore::new(AT_ONCE) }
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Problem> {
+        // It is never closed.
+        let _turn = self.turns.acquire().await;
+        self.home.spawn(work.in_current_span()).await.map_err(|error| {
+            tracing::error!("telemetry could not be read: {error}");
+            Problem::new(Code::Internal, "something is wrong in the server; see its log")
+        })
+    }
+}
+
 async fn take(
     app: &Arc<App>,
     who: &Who,
@@ -92,31 +127,15 @@ async fn take(
             format!("the body is larger than {most} MB: send smaller batches"),
         )
     })?;
-    let clear = decode::whole(&parts.headers, &body).map_err(|fault| match fault {
-        Fault::TooLarge => {
-            Problem::new(Code::TooLarge, "the body is too large when it is unpacked")
-        }
-        Fault::Broken => Problem::new(
-            Code::BadRequest,
-            "the body cannot be unpacked: send it plainly, or as gzip, deflate, br or zstd",
-        ),
-    })?;
-    let clear = clear.as_deref().unwrap_or(&body);
-    let read = match signal {
-        Signal::Traces => deadstop_otlp::traces(clear, format),
-        Signal::Logs => deadstop_otlp::logs(clear, format),
-        Signal::Metrics => deadstop_otlp::metrics(clear, format),
+    let (theirs, who) = (Arc::clone(app), who.clone());
+    let work = async move {
+        let batch = read(&parts.headers, &body, format, signal)?;
+        // What follows waits for the database at times: the bytes need not.
+        drop(body);
+        let taking = Taking { app: &theirs, who: &who, chains: HashMap::new() };
+        Ok::<_, Problem>(taking.all(batch).await)
     };
-    let Batch { calls, mut rejected, .. } =
-        read.map_err(|error| Problem::new(Code::BadRequest, error.to_string()))?;
-    let mut taking = Taking { app, who, chains: HashMap::new() };
-    for (at, call) in calls.into_iter().enumerate() {
-        if at >= MOST_CALLS {
-            rejected.push(format!("a request may tell of {MOST_CALLS} calls at most"));
-        } else if let Err(problem) = taking.one(call).await {
-            rejected.push(problem.detail().to_owned());
-        }
-    }
+    let rejected = app.ingest.run(work).await??;
     let mut response = Response::new(Body::from(deadstop_otlp::answer(signal, format, &rejected)));
     let kind = match format {
         Format::Protobuf => "application/x-protobuf",
@@ -125,6 +144,31 @@ async fn take(
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     *response.status_mut() = StatusCode::OK;
     Ok(response)
+}
+
+/// What a body tells of.
+fn read(
+    headers: &HeaderMap,
+    body: &Bytes,
+    format: Format,
+    signal: Signal,
+) -> Result<Batch, Problem> {
+    let clear = decode::whole(headers, body).map_err(|fault| match fault {
+        Fault::TooLarge => {
+            Problem::new(Code::TooLarge, "the body is too large when it is unpacked")
+        }
+        Fault::Broken => Problem::new(
+            Code::BadRequest,
+            "the body cannot be unpacked: send it plainly, or as gzip, deflate, br or zstd",
+        ),
+    })?;
+    let clear = clear.as_deref().unwrap_or(body);
+    let read = match signal {
+        Signal::Traces => deadstop_otlp::traces(clear, format),
+        Signal::Logs => deadstop_otlp::logs(clear, format),
+        Signal::Metrics => deadstop_otlp::metrics(clear, format),
+    };
+    read.map_err(|error| Problem::new(Code::BadRequest, error.to_string()))
 }
 
 fn format(headers: &HeaderMap) -> Result<Format, Problem> {
@@ -150,6 +194,22 @@ struct Taking<'a> {
 }
 
 impl Taking<'_> {
+    /// Books all calls, and says which could not be.
+    async fn all(mut self, batch: Batch) -> Vec<String> {
+        let Batch { calls, mut rejected, .. } = batch;
+        for (at, call) in calls.into_iter().enumerate() {
+            if at >= MOST_CALLS {
+                rejected.push(format!("a request may tell of {MOST_CALLS} calls at most"));
+            } else if let Err(problem) = self.one(call).await {
+                rejected.push(problem.detail().to_owned());
+            }
+            if at % BEFORE_OTHERS == BEFORE_OTHERS - 1 {
+                tokio::task::yield_now().await;
+            }
+        }
+        rejected
+    }
+
     async fn one(&mut self, observed: Observed) -> Result<(), Problem> {
         let chain = self.chain(&observed).await?;
         let told = told(&chain, observed);
@@ -186,6 +246,7 @@ fn told(chain: &Chain, observed: Observed) -> Told {
     let Observed { id, failed, began_ms, what, prompt, arguments, answer, cost, .. } = observed;
     let status = if failed.is_some() { Status::Error } else { Status::Ok };
     let (mut request, mut response) = (Excerpt::default(), Excerpt::default());
+    let mut named = None;
     let (call, outcome) = match what {
         What::Tool { name, server, call_id } => {
             request = Excerpt::of_call(&format!("{name} {arguments}"));
@@ -200,6 +261,7 @@ fn told(chain: &Chain, observed: Observed) -> Told {
             let call = Call::Tool(call);
             let model_id = call_id.as_deref().and_then(CallId::of);
             let result = result.as_deref().map(facts::result);
+            named = call_id;
             (call, Outcome { status, id: model_id, result, ..Outcome::default() })
         }
         What::Model { provider, model, usage } => {
@@ -229,7 +291,8 @@ fn told(chain: &Chain, observed: Observed) -> Told {
     };
     let call = chain.project.redact_call(call);
     let began = Time(began_ms).min(now());
-    Told { id: Digest::of(id.as_bytes()), call, outcome, began, request, response }
+    let id = Digest::of(id.as_bytes());
+    Told { id, call, outcome, call_id: named, began, request, response }
 }
 
 /// What a model call has cost: by our prices, as at every door. Where we know none, the emitter's own

@@ -6,6 +6,7 @@ use deadstop_otlp::measure::{self, Example, Measured, Period, Point, Value};
 use deadstop_warden::metrics::family::{self, Family, FamilyKind};
 use deadstop_warden::{Warden, now};
 use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
 
 use super::Road;
 use super::settings::Telemetry;
@@ -15,23 +16,30 @@ const UNITS: [(&str, &str); 2] = [("_seconds", "s"), ("_ratio", "1")];
 /// A point in time is no duration.
 const TIMESTAMP: &str = "_timestamp_seconds";
 
-/// Sends all metrics until the server is gone.
-pub(super) async fn run(telemetry: Telemetry, mut road: Road, warden: Weak<Warden>) {
+/// Sends all metrics at an interval, and a last time when the server stops.
+pub(super) async fn run(
+    telemetry: Telemetry,
+    mut road: Road,
+    warden: Weak<Warden>,
+    stop: CancellationToken,
+) {
     let from_ms = now().0;
     let mut ticks = tokio::time::interval(telemetry.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // The first tick comes at once, when there is nothing to tell yet.
     ticks.tick().await;
-    loop {
-        ticks.tick().await;
+    while !stop.is_cancelled() {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = stop.cancelled() => {}
+        }
         let Some(warden) = warden.upgrade() else { return };
         let families = warden.metrics_families();
         drop(warden);
         let period = Period { from_ms, to_ms: now().0 };
         let metrics = families.into_iter().map(measured).collect();
         let body = measure::encode(metrics, period, telemetry.sender());
-        let sent = road.send(body.into()).await;
-        road.tell(&sent);
+        road.send(body.into()).await;
     }
 }
 

@@ -19,6 +19,8 @@ pub struct RawTelemetry {
     pub headers_env: BTreeMap<String, String>,
     /// What the spans say about where they come from, besides `service.name`.
     pub resource: BTreeMap<String, String>,
+    /// Whether spans have what was asked and answered, redacted.
+    pub texts: bool,
 }
 
 /// Where telemetry goes.
@@ -35,6 +37,8 @@ pub struct Telemetry {
     pub(super) share: f64,
     /// Whether a caller's decision about its trace comes first.
     pub(super) follows: bool,
+    /// Whether spans have what was asked and answered.
+    pub(super) texts: bool,
 }
 
 /// Where a signal goes.
@@ -87,7 +91,12 @@ impl RawTelemetry {
         let follows =
             set("OTEL_TRACES_SAMPLER").is_none_or(|sampler| sampler.starts_with("parentbased"));
         let interval = Duration::from_millis(interval);
-        Ok(Some(Telemetry { traces, metrics, logs, interval, resource, share, follows }))
+        let texts = self.texts
+            || set("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT").is_some_and(|said| {
+                let said = said.to_ascii_lowercase();
+                matches!(said.as_str(), "true" | "span_only" | "span_and_event")
+            });
+        Ok(Some(Telemetry { traces, metrics, logs, interval, resource, share, follows, texts }))
     }
 }
 
@@ -236,6 +245,22 @@ mod tests {
         assert_eq!(said(&found.logs), expected("http://logs:2/in", "x-team=blue"));
         assert_eq!(said(&found.metrics), expected("http://common:4318/v1/metrics", "x-team=blue"));
         assert_eq!(found.interval, Duration::from_millis(1500));
+    }
+
+    /// Texts are left out unless the file or the variable of OpenTelemetry's instrumentations asks for them.
+    #[test]
+    fn texts_are_sent_where_that_is_asked_for() {
+        let typed = |texts| RawTelemetry {
+            otlp_endpoint: Some("http://c:4318".to_owned()),
+            texts,
+            ..RawTelemetry::default()
+        };
+        let name = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT";
+        let said = |texts, set: &[(&str, &str)]| resolve(typed(texts), set).unwrap().unwrap().texts;
+        assert!(!said(false, &[]) && !said(false, &[(name, "no_content")]));
+        assert!(!said(false, &[(name, "event_only")]), "there are no such events");
+        assert!(said(true, &[]) && said(false, &[(name, "True")]));
+        assert!(said(false, &[(name, "SPAN_ONLY")]));
     }
 
     /// The file comes first, so that a variable of the machine does not redirect what an operator set.

@@ -460,9 +460,17 @@ impl Flow {
         let billed = Some(self.bill(&usage));
         let answer = Some(answer);
         let quota = std::mem::take(&mut self.quota);
-        let first = self.first;
-        let outcome =
-            Outcome { status, failure, billed, usage, answer, quota, first, ..Outcome::default() };
+        let outcome = Outcome {
+            status,
+            failure,
+            billed,
+            usage,
+            answer,
+            quota,
+            first: self.first,
+            model: self.counted.model.take().filter(|_| self.warden.exports()),
+            ..Outcome::default()
+        };
         let request = std::mem::take(&mut self.request);
         let response = std::mem::take(&mut self.response);
         let response = match status {

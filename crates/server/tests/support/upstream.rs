@@ -145,6 +145,11 @@ impl Upstream {
         self.shared.seen.lock().last().unwrap().clone()
     }
 
+    /// All requests so far.
+    pub(crate) fn all(&self) -> Vec<Seen> {
+        self.shared.seen.lock().clone()
+    }
+
     /// What it has generated so far.
     pub(crate) fn tokens(&self) -> u64 {
         self.shared.tokens.load(Ordering::SeqCst)
