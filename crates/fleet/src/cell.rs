@@ -141,7 +141,7 @@ impl Cell {
 
     /// The key of its counters.
     pub fn sum_key(&self) -> String {
-        format!("{}:n", self.key)
+        format!("{}:c", self.key)
     }
 
     /// The key of an entry beside this scope, by the entry's id.

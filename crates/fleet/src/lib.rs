@@ -23,6 +23,7 @@ mod heal;
 mod lane;
 mod look;
 pub mod model;
+mod packed;
 mod record;
 mod redis;
 mod sessions;

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use deadstop_core::share::Held;
-use deadstop_core::{NanoUsd, Time, Tokens};
+use deadstop_core::Time;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
@@ -15,8 +14,9 @@ use thiserror::Error;
 use tokio::sync::Mutex;
 
 use crate::lane::Unreachable;
+use crate::packed;
 use crate::record::Version;
-use crate::wire::{Beat, COUNTERS, Commit, Moved, Reply, Sum, Sums, Touched};
+use crate::wire::{Beat, Commit, Moved, Reply, Touched};
 
 /// Timeout for an answer. After it, the policy's fail mode decides.
 const ANSWER: Duration = Duration::from_millis(2000);
@@ -32,11 +32,10 @@ const CHANNEL: &str = "deadstop:changes";
 const TICK: &[u8] = b".";
 /// A node reconnects after so long without a message.
 const SILENCE: Duration = Duration::from_secs(5);
+/// The script's error for counters in a layout of a newer version. It comes before any write.
+const NEWER: &str = "NEWER";
 /// Seconds for which a first decision is kept.
 const KEEP_WORDS: u64 = 24 * 3600;
-/// The names of the counters, in their order.
-const NAMES: [&str; COUNTERS] =
-    ["calls", "steps", "models", "input", "output", "cached", "cost", "loops", "incidents"];
 
 /// An address that cannot be used.
 #[derive(Debug, Error)]
@@ -215,7 +214,9 @@ impl Redis {
     /// Classifies an error: whether the request may have been carried out.
     async fn classify(&self, error: &RedisError) -> Unreachable {
         self.disconnect().await;
-        let refused = matches!(error.kind(), ErrorKind::Server(_)) || error.is_connection_refusal();
+        let refused = matches!(error.kind(), ErrorKind::Server(_))
+            || error.is_connection_refusal()
+            || error.code() == Some(NEWER);
         // The library retries on a cluster, so the first attempt may have been applied. A script
         // that failed may have been applied in part.
         let once = !matches!(self.topology, Topology::Cluster { .. });
@@ -267,26 +268,27 @@ impl Redis {
         script.key(Commit::epoch_key(&commit.tag)).key(Commit::index(&commit.tag));
         script.arg(commit.items.len()).arg(commit.sums.len());
         for item in &commit.items {
-            script.arg(hex(item.expect));
             match &item.write {
                 Some(write) => {
-                    script.arg(hex(write.version)).arg(write.keep_ms);
-                    script.arg(write.value.as_slice());
+                    script.arg(format!("{}{}", hex(item.expect), write.keep_ms));
+                    let mut value = Vec::with_capacity(16 + write.value.len());
+                    value.extend_from_slice(hex(write.version).as_bytes());
+                    value.extend_from_slice(&write.value);
+                    script.arg(value);
                 }
                 None => {
-                    script.arg("").arg(0).arg("");
+                    script.arg(hex(item.expect));
                 }
             }
         }
         for sum in &commit.sums {
-            add(&mut script, sum);
+            script.arg(packed::pack(sum));
         }
         script.arg(match commit.era.as_deref() {
             None => "",
             Some("") => "unknown",
             Some(known) => known,
         });
-        script.arg(commit.touched.len());
         for scope in &commit.touched {
             script.arg(scope);
         }
@@ -456,40 +458,8 @@ fn hex(version: Version) -> String {
     format!("{:016x}", version.0)
 }
 
-fn add(script: &mut redis::ScriptInvocation<'_>, sum: &Sum) {
-    let floors: Vec<String> = sum.floor.iter().map(u64::to_string).collect();
-    script.arg(sum.born).arg(floors.join(" "));
-    let more = || sum.add.iter().zip(1..).filter(|(more, _)| **more != 0);
-    script.arg(more().count());
-    for (more, at) in more() {
-        script.arg(at).arg(*more);
-    }
-    script.arg(sum.period).arg(sum.period_floor).arg(sum.period_add);
-    script.arg(sum.bury.len());
-    for node in &sum.bury {
-        script.arg(node);
-    }
-    script.arg(sum.held.len());
-    for (node, held) in &sum.held {
-        script.arg(node).arg(held.input).arg(held.output).arg(held.cost).arg(held.calls);
-    }
-    let bounds = &sum.bounds;
-    let all =
-        [bounds.steps, bounds.model_calls, bounds.input, bounds.output, bounds.tokens, bounds.cost];
-    let limits = || all.iter().zip(1..).filter_map(|(bound, at)| Some((at, (*bound)?)));
-    script.arg(limits().count());
-    for (at, bound) in limits() {
-        script.arg(at).arg(bound);
-    }
-    script.arg(sum.seen.map(|seen| seen.to_string()).unwrap_or_default());
-    match sum.pace {
-        Some((bucket, cost, tokens)) => script.arg(bucket).arg(cost.0).arg(tokens.0),
-        None => script.arg("").arg(0).arg(0),
-    };
-}
-
 fn read(value: Value) -> Option<Reply> {
-    type Raw = (u8, u64, Vec<Value>, Vec<String>, String);
+    type Raw = (u8, u64, Vec<Value>, Vec<Vec<u8>>, String);
     let (done, now, moved, sums, era): Raw = redis::from_redis_value(value).ok()?;
     let mut moved = moved.into_iter();
     let mut others = Vec::new();
@@ -504,54 +474,6 @@ fn read(value: Value) -> Option<Reply> {
             None => Moved { item, version: Version::default(), value: Vec::new() },
         });
     }
-    let sums = sums.iter().map(|flat| sums_of(flat)).collect();
+    let sums = sums.iter().map(|bytes| packed::unpack(bytes)).collect::<Option<_>>()?;
     Some(Reply { now: Time(now), done: done == 1, moved: others, sums, era: era.into() })
-}
-
-/// Counters from the fields of their hash, each followed by its value.
-fn sums_of(flat: &str) -> Sums {
-    let mut sums = Sums::default();
-    let mut words = flat.split('\u{1f}');
-    while let (Some(field), Some(value)) = (words.next(), words.next()) {
-        if let Some(at) = NAMES.iter().position(|name| *name == field) {
-            sums.counts[at] = value.parse().unwrap_or(0);
-        } else if let Some(rest) = field.strip_prefix("h:") {
-            let Some((node, what)) = rest.rsplit_once(':') else { continue };
-            let amount: i64 = value.parse().unwrap_or(0);
-            let known = sums.held.iter_mut().find(|(other, _)| other == node);
-            let held = match known {
-                Some((_, held)) => held,
-                None => {
-                    sums.held.push((node.to_owned(), Held::default()));
-                    let Some((_, held)) = sums.held.last_mut() else { continue };
-                    held
-                }
-            };
-            match what {
-                "i" => held.input = amount,
-                "o" => held.output = amount,
-                "c" => held.cost = amount,
-                _ => held.calls = amount,
-            }
-        } else if field.starts_with("p:") {
-            let mut parts = value.split(' ').map(|part| part.parse::<u64>().unwrap_or(0));
-            if let (Some(bucket), Some(cost), Some(tokens)) =
-                (parts.next(), parts.next(), parts.next())
-            {
-                sums.pace.push((bucket, NanoUsd(cost), Tokens(tokens)));
-            }
-        } else {
-            let value = value.parse().unwrap_or(0);
-            match field {
-                "born" => sums.born = value,
-                "period" => sums.period = value,
-                "spent" => sums.period_cost = value,
-                "changes" => sums.changes = value,
-                _ => {}
-            }
-        }
-    }
-    sums.pace.sort_by_key(|entry| entry.0);
-    sums.held.sort_by(|a, b| a.0.cmp(&b.0));
-    sums
 }

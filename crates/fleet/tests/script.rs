@@ -116,7 +116,7 @@ impl Keys {
     }
 
     fn sums(&self, at: usize) -> String {
-        format!("deadstop:{{{}}}:s:{at}:n", self.tag)
+        format!("deadstop:{{{}}}:s:{at}:c", self.tag)
     }
 
     fn all(&self) -> Vec<String> {
