@@ -33,6 +33,7 @@ mod scope;
 mod sessions;
 pub mod settings;
 mod step;
+mod stop;
 mod texts;
 pub mod trace;
 mod unpriced;
@@ -74,6 +75,7 @@ pub use scope::{Chain, Scope, ScopeId, Stopped, Tally};
 use sessions::Sessions;
 pub use sessions::{Asking, Resolved, Thread};
 use step::{Judged, Step};
+pub use stop::{Stop, Stops};
 use texts::Texts;
 pub use writer::Outage;
 
@@ -124,8 +126,8 @@ pub struct Warden {
     sessions: Sessions,
     /// Calls that wait for room in a limit.
     rooms: Rooms,
-    /// Cancelled when the server shuts down and its grace is over.
-    pub closing: tokio_util::sync::CancellationToken,
+    /// Given when the server shuts down and its grace is over.
+    pub closing: Arc<Stop>,
     /// Notified when so many calls wait that they should be written at once.
     full: Notify,
     outbox: Mutex<writer::Outbox>,
@@ -270,7 +272,7 @@ impl Warden {
             full: Notify::new(),
             sessions,
             rooms: Rooms::default(),
-            closing: tokio_util::sync::CancellationToken::new(),
+            closing: Arc::default(),
             outbox: Mutex::default(),
             outage: RwLock::new(None),
             bunches: Bunches::default(),
