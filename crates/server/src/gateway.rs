@@ -14,7 +14,6 @@ mod flow;
 mod inbound;
 mod route;
 mod send;
-mod stops;
 mod watch;
 
 use std::sync::Arc;

@@ -20,7 +20,6 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use tracing::Instrument;
 use tracing::field::Empty;
@@ -40,7 +39,7 @@ use crate::page;
 use crate::retention;
 use deadstop_store::{Store, StoreError};
 use deadstop_warden::metrics::Metrics;
-use deadstop_warden::{Chain, DEFAULT_PROJECT, Order, Warden, What, log};
+use deadstop_warden::{Chain, DEFAULT_PROJECT, Order, Stop, Warden, What, log};
 use slow::{Paced, Timed};
 use workers::{Worker, Workers};
 
@@ -149,7 +148,7 @@ impl Server {
             }
         }
         let (stop, stopping) = watch::channel(false);
-        let closing = warden.closing.clone();
+        let closing = Arc::clone(&warden.closing);
         let done = tokio::spawn(accept(listener, door, workers, stopping, (grace, closing)));
         Ok(Server { address, stop, done, warden, exporter, _folder: folder })
     }
@@ -282,7 +281,7 @@ async fn accept(
     door: Arc<Door>,
     workers: Workers,
     mut stopping: watch::Receiver<bool>,
-    (grace, closing): (Duration, CancellationToken),
+    (grace, closing): (Duration, Arc<Stop>),
 ) {
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
@@ -307,7 +306,7 @@ async fn accept(
     tokio::pin!(over);
     if tokio::time::timeout(grace, &mut over).await.is_err() {
         // Streams end with an error that their clients understand.
-        closing.cancel();
+        closing.give();
         let _ = tokio::time::timeout(LAST_WORDS, over).await;
     }
     // Cuts off the remaining clients; their calls settle with what they have used.

@@ -406,12 +406,11 @@ impl Question {
     /// Waits for a decision, the time limit, or a kill.
     async fn wait(&self) -> Word {
         let left = self.approval.until.since(self.warden.time());
-        let stops = self.chain.stops();
-        let stopped = stops.iter().map(|stop| Box::pin(stop.cancelled()));
+        let mut stops = self.chain.stops();
         let answer = tokio::select! {
             biased;
             word = self.approval.decided() => return word,
-            _ = futures_util::future::select_all(stopped) => ApprovalOutcome::Stopped,
+            () = stops.given() => ApprovalOutcome::Stopped,
             () = tokio::time::sleep(Duration::from_millis(left.0)) => ApprovalOutcome::Lapsed,
         };
         let word = Word::of(answer, self.warden.time());

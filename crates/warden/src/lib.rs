@@ -36,6 +36,7 @@ mod sessions;
 pub mod settings;
 mod startup;
 mod step;
+mod stop;
 mod texts;
 pub mod trace;
 mod unpriced;
@@ -75,6 +76,7 @@ use room::Rooms;
 pub use scope::{Chain, Scope, ScopeId, Stopped, Tally};
 use sessions::Sessions;
 pub use sessions::{Asking, Resolved, Thread};
+pub use stop::{Stop, Stops};
 use texts::Texts;
 pub use writer::Outage;
 
@@ -114,8 +116,8 @@ pub struct Warden {
     sessions: Sessions,
     /// Calls that wait for room in a limit.
     rooms: Rooms,
-    /// Cancelled when the server shuts down and its grace is over.
-    pub closing: tokio_util::sync::CancellationToken,
+    /// Given when the server shuts down and its grace is over.
+    pub closing: Arc<Stop>,
     /// Notified when so many calls wait that they should be written at once.
     full: Notify,
     outbox: Mutex<writer::Outbox>,
@@ -185,7 +187,7 @@ impl Warden {
             full: Notify::new(),
             sessions,
             rooms: Rooms::default(),
-            closing: tokio_util::sync::CancellationToken::new(),
+            closing: Arc::default(),
             outbox: Mutex::default(),
             outage: RwLock::new(None),
             bunches: Bunches::default(),

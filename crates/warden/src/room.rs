@@ -24,6 +24,8 @@ const AGAIN: Duration = Duration::from_millis(250);
 #[derive(Default)]
 pub(super) struct Rooms {
     queues: Mutex<HashMap<String, Arc<Queue>>>,
+    /// How many calls wait. Where none does, no lock is taken.
+    waiting: AtomicUsize,
     settled: Notify,
 }
 
@@ -44,10 +46,15 @@ struct Queued<'r> {
 impl Rooms {
     /// A call has settled: there may be room now.
     pub(super) fn settled(&self) {
-        self.settled.notify_waiters();
+        // A call counts itself before it asks for the last time: it sees this call settled, or it is
+        // seen here.
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            self.settled.notify_waiters();
+        }
     }
 
     fn join(&self, key: &str) -> Queued<'_> {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
         let mut queues = self.queues.lock();
         let queue = Arc::clone(queues.entry(key.to_owned()).or_default());
         queue.waiting.fetch_add(1, Ordering::Relaxed);
@@ -56,10 +63,10 @@ impl Rooms {
 
     /// The outermost scope of a chain for which calls already wait.
     fn taken(&self, chain: &Chain) -> Option<usize> {
-        let queues = self.queues.lock();
-        if queues.is_empty() {
+        if self.waiting.load(Ordering::SeqCst) == 0 {
             return None;
         }
+        let queues = self.queues.lock();
         chain.scopes().iter().position(|scope| queues.contains_key(&scope.id.key))
     }
 }
@@ -70,6 +77,8 @@ impl Drop for Queued<'_> {
         if self.queue.waiting.fetch_sub(1, Ordering::Relaxed) == 1 {
             queues.remove(&self.key);
         }
+        drop(queues);
+        self.rooms.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -11,7 +11,6 @@ use deadstop_store::{Counters, SessionState, StoredAgent, StoredScope, StoredSes
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 
 use super::Project;
 use super::backend::Attachment;
@@ -19,6 +18,7 @@ use super::conversation::{Conversation, Counted, Heard};
 use super::now;
 use super::reported::ReportedCalls;
 use super::step::Counts;
+use super::stop::{Stop, Stops};
 use super::trace::{CallSpan, Trace};
 
 /// A scope in use.
@@ -53,15 +53,15 @@ pub struct Scope {
 struct Signal {
     /// The standing that was last signalled.
     standing: AtomicU8,
-    stop: Mutex<CancellationToken>,
+    stop: Mutex<Arc<Stop>>,
     changed: Notify,
 }
 
 impl Signal {
     fn new(state: &ScopeState) -> Signal {
-        let stop = CancellationToken::new();
+        let stop = Arc::<Stop>::default();
         if state.killed().is_some() {
-            stop.cancel();
+            stop.give();
         }
         Signal {
             standing: AtomicU8::new(standing(state)),
@@ -80,9 +80,9 @@ impl Signal {
         }
         let mut stop = self.stop.lock();
         match state.killed() {
-            Some(kill) if !kill.drains => stop.cancel(),
+            Some(kill) if !kill.drains => stop.give(),
             Some(_) => {}
-            None if stop.is_cancelled() => *stop = CancellationToken::new(),
+            None if stop.is_given() => *stop = Arc::default(),
             None => {}
         }
         drop(stop);
@@ -337,11 +337,11 @@ impl Scope {
 
     /// Cuts every call in flight below this scope.
     pub(crate) fn cut(&self) {
-        self.signal.stop.lock().cancel();
+        self.signal.stop.lock().give();
     }
 
-    fn token(&self) -> CancellationToken {
-        self.signal.stop.lock().clone()
+    fn stop(&self) -> Arc<Stop> {
+        Arc::clone(&self.signal.stop.lock())
     }
 
     /// Notes that it was used.
@@ -600,9 +600,9 @@ impl Chain {
         self.scopes.iter().filter_map(|scope| scope.cell().cloned())
     }
 
-    /// Cancelled when any scope of the chain is killed.
-    pub fn stops(&self) -> Vec<CancellationToken> {
-        self.scopes.iter().map(|scope| scope.token()).collect()
+    /// Given when any scope of the chain is killed.
+    pub fn stops(&self) -> Stops {
+        Stops::new(self.scopes.iter().map(|scope| scope.stop()))
     }
 }
 

@@ -192,3 +192,39 @@ fn digests_are_stable() {
 }
 const SIMHASH: u64 = 4779253328949253381;
 const DIGEST: u64 = 3569595227847676250;
+
+/// Words that are short enough are read eight bytes at once, where so many follow. A word by itself is not.
+fn by_the_word(words: &[String]) {
+    let mut alone = TextHasher::default();
+    words.iter().for_each(|word| alone.push(word));
+    let text = words.join(" ");
+    assert_eq!(TextFacts::of(&text), alone.finish(), "{text:?}");
+}
+
+#[test]
+fn short_words_are_read_like_any_other() {
+    for byte in 0..=u8::MAX {
+        let found = letters(u64::from_le_bytes([byte, b'z', b'A', b'@', b'[', b'`', b'{', 0]));
+        assert_eq!(found, if byte.is_ascii_alphabetic() { 3 } else { 0 }, "{byte}");
+        let found = letters(u64::from_le_bytes([b'a', b'Z', b'm', b'M', b'b', b'y', b'q', byte]));
+        assert_eq!(found, if byte.is_ascii_alphabetic() { 8 } else { 7 }, "{byte}");
+    }
+    let near = ["ids", "shah", "tokens", "commits", "userId", "myOwnId", "myOwnID", "request", "i"];
+    let words = LABELS.iter().map(|label| String::from_utf8(label.to_vec()).unwrap());
+    for label in words.chain(near.map(str::to_owned)) {
+        for label in [label.to_uppercase(), label.clone()] {
+            by_the_word(&[label.clone(), "beefed".into(), "x9".into(), "and so on".into()]);
+            let packed = label.bytes().rev().fold(0, |packed, byte| packed << 8 | u64::from(byte));
+            assert_eq!(is_short_label(packed, label.len()), is_label(label.as_bytes()), "{label}");
+        }
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn words_of_any_length_are_read_alike(
+        words in proptest::collection::vec("[a-zA-Z0-9@`{éß_,]{1,12}", 0..60),
+    ) {
+        by_the_word(&words);
+    }
+}

@@ -335,12 +335,10 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Waits until a call is stopped or ends, or this server stops, for as long as the caller will.
 async fn stopped(app: &App, chain: &Chain, report: &Report) {
     let until = Instant::now() + Duration::from_millis(report.wait_ms);
-    let stops = chain.stops();
-    let stops = stops.iter().map(|stop| Box::pin(stop.cancelled()));
-    let mut stop = futures_util::future::select_all(stops);
+    let mut stops = chain.stops();
     while Instant::now() < until && app.warden.may_run(chain, &report.id) {
         tokio::select! {
-            _ = &mut stop => return,
+            () = stops.given() => return,
             () = app.warden.events.over.cancelled() => return,
             () = tokio::time::sleep_until(until.min(Instant::now() + LOOK)) => {}
         }

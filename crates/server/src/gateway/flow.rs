@@ -23,10 +23,9 @@ use deadstop_warden::metrics::Reply;
 use deadstop_warden::trace::TRACEPARENT;
 use http::{HeaderMap, HeaderValue};
 
-use super::stops::Stops;
 use super::watch::Watch;
 use deadstop_redact::excerpt::Excerpt;
-use deadstop_warden::{Booking, Chain, Refused, Running, Said, Terms, Thread, Warden};
+use deadstop_warden::{Booking, Chain, Refused, Running, Said, Stops, Terms, Thread, Warden};
 
 /// A call in flight.
 pub(super) struct Flow {
@@ -137,7 +136,7 @@ impl Flow {
     ) -> Flow {
         let Admitted { running, request } = admitted;
         warden.metrics.stream_opened();
-        let stops = Stops::new(chain.stops().into_iter().chain([warden.closing.clone()]));
+        let stops = chain.stops().and(Arc::clone(&warden.closing));
         Flow {
             warden,
             chain,
@@ -216,7 +215,7 @@ impl Flow {
     /// Why it was stopped, in the engine's words.
     pub(super) fn why_stopped(&mut self) -> Option<Cut> {
         let (decision, incident) = self.progress("");
-        let closing = self.warden.closing.is_cancelled();
+        let closing = self.warden.closing.is_given();
         let why = match decision.trips.into_iter().next() {
             Some(trip) if trip.verdict >= Verdict::Block || !closing => Why::Trip(Box::new(trip)),
             _ if closing => Why::Unreachable("Deadstop is shutting down. Try again.".to_owned()),

@@ -1,16 +1,13 @@
 //! A tool call in flight, and the promise that it is settled once.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use deadstop_core::{Call, Digest, Outcome, Progress, Status, Tokens};
 use deadstop_protocol::mcp::{self, Ended, Message, Why};
 use deadstop_redact::excerpt::Excerpt;
-use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use deadstop_warden::{Advice, Booking, Chain, Running, Said, Warden};
+use deadstop_warden::{Advice, Booking, Chain, Running, Said, Stops, Warden};
 
 /// A call in flight. Dropping it settles it, whatever ended it.
 pub(super) struct Flight {
@@ -19,7 +16,7 @@ pub(super) struct Flight {
     call: Call,
     running: Option<Running>,
     request: Excerpt,
-    stops: Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
+    stops: Stops,
     /// Its id as it came; a notification has none.
     pub(super) id: Option<String>,
     key: Option<Digest>,
@@ -40,8 +37,7 @@ impl Flight {
         request: Excerpt,
         id: Option<String>,
     ) -> Flight {
-        let stops =
-            chain.stops().into_iter().map(|stop| Box::pin(stop.cancelled_owned())).collect();
+        let stops = chain.stops();
         let key = id.as_deref().and_then(mcp::key);
         let running = Some(running);
         Flight {
@@ -66,8 +62,7 @@ impl Flight {
 
     /// Ready when this call is stopped: one of its scopes was killed.
     pub(super) fn poll_stopped(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let stopped = self.stops.iter_mut().any(|stop| stop.as_mut().poll(context).is_ready());
-        if stopped { Poll::Ready(()) } else { Poll::Pending }
+        self.stops.poll(context)
     }
 
     /// Waits until this call is stopped.
