@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-/// Seats that stay allocated once nobody waits any more.
+/// Seats that stay allocated once no call waits any more.
 const SPARE: usize = 64;
 
 /// A signal that is given once, to all calls that wait for it.

@@ -1,5 +1,10 @@
 //! What the warden keeps in memory, and what it lets go.
 
+use std::sync::atomic::Ordering;
+
+use deadstop_core::{ScopeKind, ScopeState};
+
+use super::lookup::MOST_SCOPES;
 use super::*;
 
 async fn warden() -> Arc<Warden> {
