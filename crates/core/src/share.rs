@@ -11,7 +11,7 @@ pub use crate::engine::progress_held;
 use crate::engine::{Decision, Ticket, settle};
 use crate::guard::ending::Limits;
 use crate::guard::strikes::{Blocked, Strikes};
-use crate::guard::velocity::Pace;
+use crate::guard::velocity::{BUCKET_MS, BUCKETS, Pace};
 use crate::ledger::{Ledger, Reservation, Reserved, Spent};
 use crate::policy::Policy;
 use crate::scope::{Kill, Link, ScopeState};
@@ -105,6 +105,10 @@ pub struct Bounds {
     pub tokens: Option<u64>,
     /// Money of the period, spent and set aside.
     pub cost: Option<u64>,
+    /// Money of the last minute, spent and set aside.
+    pub pace_cost: Option<u64>,
+    /// Tokens of the last minute, spent and set aside.
+    pub pace_tokens: Option<u64>,
 }
 
 impl Policy {
@@ -117,6 +121,7 @@ impl Policy {
             output: self.tokens.output_token_limit.map(|limit| limit.0),
             tokens: self.tokens.total_token_limit.map(|limit| limit.0),
             cost: self.budget.max_cost_usd.map(|limit| limit.0.0),
+            ..self.pace_bounds()
         }
     }
 
@@ -130,6 +135,15 @@ impl Policy {
             output: limits.output().map(|limit| limit.0),
             tokens: limits.total().map(|limit| limit.0),
             cost: limits.cost().map(|limit| limit.0),
+            ..self.pace_bounds()
+        }
+    }
+
+    fn pace_bounds(&self) -> Bounds {
+        Bounds {
+            pace_cost: self.velocity.max_usd_per_minute.map(|limit| limit.0.0),
+            pace_tokens: self.velocity.max_tokens_per_minute.map(|limit| limit.0),
+            ..Bounds::default()
         }
     }
 
@@ -142,6 +156,19 @@ impl Policy {
     pub fn limits_pace(&self) -> bool {
         self.velocity.max_usd_per_minute.is_some() || self.velocity.max_tokens_per_minute.is_some()
     }
+}
+
+/// Money and tokens since an interval, of the newest twelve intervals.
+pub fn spent_since(pace: &[(u64, NanoUsd, Tokens)], oldest: u64) -> (u64, u64) {
+    let newest = pace.iter().map(|entry| entry.0).max().unwrap_or(0);
+    let from = oldest.max(newest.saturating_sub(BUCKETS as u64 - 1));
+    let counts = pace.iter().filter(|entry| entry.0 >= from);
+    counts.fold((0, 0), |sum, entry| (sum.0 + entry.1.0, sum.1 + entry.2.0))
+}
+
+/// The first interval of five seconds of the minute that ends now.
+pub fn minute_began(now: Time) -> u64 {
+    (now.0 / BUCKET_MS).saturating_sub(BUCKETS as u64 - 1)
 }
 
 impl ScopeState {
@@ -255,6 +282,42 @@ impl ScopeState {
     /// Takes over what another copy has learnt of its calls and does not share.
     pub fn learn(&mut self, from: &ScopeState) {
         self.ledger.learn(&from.ledger);
+    }
+
+    /// Whether another copy has the same [`rest`](ScopeState::rest).
+    pub fn has_rest_of(&self, other: &ScopeState) -> bool {
+        // All fields, so that a new one is not forgotten.
+        let ScopeState {
+            kind,
+            opened,
+            kill,
+            pause,
+            calls: _,
+            ledger: _,
+            pace: _,
+            circuits,
+            destroyed,
+            memory,
+            window,
+            said,
+            strikes: _,
+            grants,
+            blocked: _,
+            turned,
+            measured,
+            spread,
+            ending,
+            swarm,
+            windows,
+            twice,
+        } = self;
+        (*kind, *opened, *turned) == (other.kind, other.opened, other.turned)
+            && (kill, pause) == (&other.kill, &other.pause)
+            && (circuits, destroyed) == (&other.circuits, &other.destroyed)
+            && (memory, window, said) == (&other.memory, &other.window, &other.said)
+            && (grants, measured, spread) == (&other.grants, &other.measured, &other.spread)
+            && (ending, swarm) == (&other.ending, &other.swarm)
+            && (windows, twice) == (&other.windows, &other.twice)
     }
 
     /// What was set aside for calls that never ran is free again.
@@ -373,7 +436,10 @@ mod tests {
         assert_eq!(other.calls(), 0);
         other.set_totals(&totals);
         assert_eq!(other.totals(&policies.agent), totals);
+        let same = |one: &ScopeState, two: &ScopeState| one.rest() == two.rest();
+        assert!(agent.has_rest_of(&agent.rest()) && same(&agent, &agent.rest()));
         other.kill("ada", "enough", Time(5));
+        assert!(!agent.has_rest_of(&other) && !same(&agent, &other));
         agent.set_rest(other.rest());
         assert_eq!(agent.killed().map(|kill| kill.by.as_str()), Some("ada"));
         assert_eq!(agent.totals(&policies.agent), totals);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use deadstop_core::share::{Bounds, Held, Totals};
+use deadstop_core::share::{Bounds, Held, Totals, minute_began, spent_since};
 use deadstop_core::{Link, NanoUsd, Policy, PolicySet, ScopeState, Time, Tokens};
 use smallvec::SmallVec;
 
@@ -18,6 +18,10 @@ const KEEP_MS: u64 = 24 * 3600 * 1000;
 /// Redis keeps an entry that was written more than once for an hour. After the first write it keeps
 /// it for as long as a scope: its client may take that long before it reports again.
 const KEEP_ENTRY_MS: u64 = 3600 * 1000;
+
+/// A node puts a scope into the index of recently used scopes once in so many milliseconds. Who reads
+/// the index looks back further than that.
+const LIST_MS: u64 = 1000;
 
 /// Entries by their keys, as this node last saw them.
 pub(crate) type Entries = HashMap<String, (Version, Option<Vec<u8>>)>;
@@ -54,7 +58,7 @@ struct Work {
     /// Dead nodes that still have reservations here.
     bury: Vec<String>,
     /// For each limited amount: the highest value that a job reached and found within its limit.
-    relied: [u64; 6],
+    relied: [Option<u64>; LIMITED],
     next: Version,
     /// The record to write, if it changed.
     written: Option<Record>,
@@ -65,6 +69,11 @@ impl Work {
         self.policies.of(self.cell.kind())
     }
 
+    /// Whether this commit puts it into the index of recently used scopes.
+    fn is_unlisted(&self, now: Time) -> bool {
+        now.since(self.snapshot.listed).0 >= LIST_MS
+    }
+
     /// Whether the record has to be written.
     fn changed(&self) -> bool {
         // A record that Redis lost is written again. A new one is written too, so that every node
@@ -73,8 +82,7 @@ impl Work {
         match self.cell.is_counted() {
             _ if self.snapshot.dirty || missing => true,
             true => {
-                self.state.rest() != self.before.rest()
-                    || self.attachment != self.snapshot.attachment
+                !self.state.has_rest_of(&self.before) || self.attachment != self.snapshot.attachment
             }
             false => {
                 self.state != self.before
@@ -113,13 +121,16 @@ impl Work {
     }
 
     /// Notes the amounts that a job reached and found within their limits.
-    fn rely(&mut self, before: &Totals) {
+    fn rely(&mut self, before: &Totals, minute: u64) {
         let policy = self.policies.of(self.cell.kind());
         let after = self.state.totals(policy);
-        let (before, now) = (amounts(before, after.period), amounts(&after, after.period));
+        let before = amounts(before, after.period, minute);
+        let now = amounts(&after, after.period, minute);
         for (at, limit) in limits(&policy.bounds_of(&self.state)).into_iter().enumerate() {
-            if now[at] > before[at] && limit.is_some_and(|limit| now[at] <= limit) {
-                self.relied[at] = self.relied[at].max(now[at]);
+            // A pace is judged for calls, too, that add nothing to it.
+            let judged = now[at] > before[at] || at >= PACE;
+            if judged && limit.is_some_and(|limit| now[at] <= limit) {
+                self.relied[at] = self.relied[at].max(Some(now[at]));
             }
         }
     }
@@ -127,11 +138,11 @@ impl Work {
     /// The upper bounds for the commit. They are set so that every job still had room when it ran,
     /// whatever other nodes have added meanwhile. Changes after the highest relied-on value shift
     /// the bound by the same amount.
-    fn bounds(&self, after: &Totals) -> Bounds {
-        let now = amounts(after, after.period);
+    fn bounds(&self, after: &Totals, minute: u64) -> Bounds {
+        let now = amounts(after, after.period, minute);
         let limits = limits(&self.policy().bounds_of(&self.state));
         let bound = |at: usize| {
-            let relied = Some(self.relied[at]).filter(|relied| *relied > 0)?;
+            let relied = self.relied[at]?;
             Some(limits[at]?.saturating_add_signed(difference(now[at], relied)))
         };
         Bounds {
@@ -141,11 +152,14 @@ impl Work {
             output: bound(3),
             tokens: bound(4),
             cost: bound(5),
+            pace_cost: bound(PACE),
+            pace_tokens: bound(PACE + 1),
         }
     }
 
     /// The changes of the counters.
-    fn sum(&self, fresh: bool) -> Sum {
+    fn sum(&self, fresh: bool, now: Time) -> Sum {
+        let minute = minute_began(now);
         let policy = self.policy();
         let (before, after) = (self.before.totals(policy), self.state.totals(policy));
         let seen = &self.snapshot.sums;
@@ -173,26 +187,38 @@ impl Work {
                 .map(|(node, held)| (node.clone(), *held))
                 .collect(),
             bury: self.bury.clone(),
-            bounds: self.bounds(&after),
+            bounds: self.bounds(&after, minute),
+            minute,
             seen: fresh.then_some(seen.changes),
             pace: new_pace(&before, &after),
         }
     }
 }
 
-/// The limited amounts: steps, model calls, input, output, input plus output, cost. Cost of another
-/// period counts as zero.
-fn amounts(totals: &Totals, period: u64) -> [u64; 6] {
+/// How many amounts are limited.
+const LIMITED: usize = 8;
+/// The first of those that are limited by their pace.
+const PACE: usize = 6;
+
+/// The limited amounts: steps, model calls, input, output, input plus output, cost, cost and tokens
+/// of the minute. Cost of another period counts as zero.
+fn amounts(totals: &Totals, period: u64, minute: u64) -> [u64; LIMITED] {
     let held = totals.held;
     let input = totals.spent.input.0.saturating_add_signed(held.input);
     let output = totals.spent.output.0.saturating_add_signed(held.output);
     let spent = if totals.period == period { totals.period_cost.0 } else { 0 };
     let cost = spent.saturating_add_signed(held.cost);
-    [totals.spent.steps, totals.spent.model_calls, input, output, input + output, cost]
+    let (paid, used) = spent_since(&totals.pace, minute);
+    let paid = paid.saturating_add_signed(held.cost);
+    let used = used.saturating_add_signed(held.input + held.output);
+    let (steps, models) = (totals.spent.steps, totals.spent.model_calls);
+    [steps, models, input, output, input + output, cost, paid, used]
 }
 
-fn limits(bounds: &Bounds) -> [Option<u64>; 6] {
-    [bounds.steps, bounds.model_calls, bounds.input, bounds.output, bounds.tokens, bounds.cost]
+fn limits(bounds: &Bounds) -> [Option<u64>; LIMITED] {
+    let Bounds { steps, model_calls, input, output, tokens, cost, pace_cost, pace_tokens } =
+        *bounds;
+    [steps, model_calls, input, output, tokens, cost, pace_cost, pace_tokens]
 }
 
 /// Cost and tokens that the batch added to the newest interval.
@@ -221,8 +247,6 @@ fn add(all: &mut BTreeMap<String, Held>, node: &str, more: Held) {
 pub(crate) struct Batch<'a> {
     setting: Setting<'a>,
     works: Vec<Work>,
-    /// Whether a job asked for something that limits may forbid.
-    grown: bool,
     /// Whether a job refused something.
     refused: bool,
     entries: BTreeMap<String, Option<Vec<u8>>>,
@@ -230,7 +254,7 @@ pub(crate) struct Batch<'a> {
 
 impl<'a> Batch<'a> {
     pub(crate) fn new(setting: Setting<'a>) -> Batch<'a> {
-        Batch { setting, works: Vec::new(), grown: false, refused: false, entries: BTreeMap::new() }
+        Batch { setting, works: Vec::new(), refused: false, entries: BTreeMap::new() }
     }
 
     /// The index of a scope in the batch; adds it if it is new.
@@ -280,7 +304,7 @@ impl<'a> Batch<'a> {
             held: BTreeMap::new(),
             notes: [0; 2],
             bury,
-            relied: [0; 6],
+            relied: [None; LIMITED],
             written: None,
         });
         self.works.len() - 1
@@ -340,7 +364,6 @@ impl<'a> Batch<'a> {
         };
         (job.run)(&mut transaction);
         let grown = transaction.grown;
-        self.grown |= grown;
         self.refused |= transaction.refused;
         drop(links);
         job.held.clear();
@@ -362,7 +385,7 @@ impl<'a> Batch<'a> {
         }
         self.works[last].number = number;
         for (at, before) in places.iter().zip(&totals).filter(|_| grown) {
-            self.works[*at].rely(before);
+            self.works[*at].rely(before, minute_began(self.setting.now));
         }
         if let Some(key) = &job.entry {
             self.entries.insert(key.clone(), entry);
@@ -398,12 +421,11 @@ impl<'a> Batch<'a> {
             items.push(Item { key: key.clone(), expect: version, write });
         }
         let counted = self.works.iter().filter(|work| work.cell.is_counted());
-        let fresh = |work: &Work| {
-            let tries = self.setting.tries;
-            self.grown && tries == 0 && work.policy().limits_pace() || self.refused && tries < 2
-        };
-        let sums = counted.map(|work| work.sum(fresh(work))).collect();
-        let touched = self.works.iter().map(|work| work.cell.scope.clone()).collect();
+        // A refusal rests on current counters.
+        let fresh = self.refused && self.setting.tries < 2;
+        let sums = counted.map(|work| work.sum(fresh, self.setting.now)).collect();
+        let unlisted = self.works.iter().filter(|work| work.is_unlisted(self.setting.now));
+        let touched = unlisted.map(|work| work.cell.scope.clone()).collect();
         Commit { tag, items, sums, era: Some(Arc::clone(&self.setting.era)), touched }
     }
 
@@ -447,6 +469,9 @@ impl<'a> Batch<'a> {
     pub(crate) fn done(self, reply: Reply) {
         let mut sums = reply.sums.into_iter();
         for work in self.works {
+            if work.is_unlisted(self.setting.now) {
+                work.cell.snapshot.lock().listed = self.setting.now;
+            }
             let sums = if work.cell.is_counted() { sums.next() } else { None };
             let mine = work.held.get(&*work.me).copied().unwrap_or_default();
             let record = work.written.map(|record| (work.next, record));

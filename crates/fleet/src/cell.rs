@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use deadstop_core::share::{Held, Totals};
-use deadstop_core::{NanoUsd, PolicySet, ScopeKind, ScopeState, Spent, Tokens};
+use deadstop_core::{NanoUsd, PolicySet, ScopeKind, ScopeState, Spent, Time, Tokens};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
@@ -67,6 +67,8 @@ pub(crate) struct Snapshot {
     pub(crate) pending: u32,
     /// Whether Redis has ever answered this node about the scope.
     pub(crate) met: bool,
+    /// When this node last put the scope into the index of recently used scopes.
+    pub(crate) listed: Time,
     /// Whether the state was changed here and not yet committed to Redis.
     pub(crate) dirty: bool,
     /// The policies of the last job on this scope.
@@ -471,7 +473,6 @@ fn sums_of(state: &ScopeState) -> Sums {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use deadstop_core::Time;
 
     #[test]
     fn an_empty_redis_does_not_hide_what_the_database_had() {

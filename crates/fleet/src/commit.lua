@@ -40,9 +40,9 @@ local BORN, CHANGES, PERIOD, SPENT, COUNTS = 2, 3, 4, 5, 5
 local STEPS, MODELS, INPUT, OUTPUT, COST = 7, 8, 9, 10, 12
 local ONE_PACE, PACE_KEPT = 24, 12
 -- Changes: born, nine additions, period, its addition, changes seen, interval with its cost and
--- tokens, numbers of bounds, of dead nodes and of nodes with changed reservations. -1 stands for none.
+-- tokens, first interval of the minute, numbers of bounds, of dead nodes and of nodes with changed reservations. -1 stands for none.
 -- Then bounds, nodes, and last the floors: of the period's cost and of the counters.
-local CHANGE = '<i8i8i8i8i8i8i8i8i8i8i8i8i8i8i8i8BI2I2'
+local CHANGE = '<i8i8i8i8i8i8i8i8i8i8i8i8i8i8i8i8i8BI2I2'
 local FLOORS, FLOORS_LONG = '<i8i8i8i8i8i8i8i8i8i8', 80
 local MORE = 1
 local counted, within = {}, true
@@ -79,6 +79,20 @@ local function add_pace(bytes, bucket, cost, tokens)
   return table.concat(all)
 end
 
+-- Cost and tokens since an interval, of the newest twelve intervals.
+local function since(bytes, oldest)
+  local cost, tokens = 0, 0
+  for from = #bytes - ONE_PACE + 1, 1, -ONE_PACE do
+    local b, c, t = unpacked(PACE, bytes, from)
+    oldest = max(oldest, b - PACE_KEPT + 1)
+    if b < oldest then
+      break
+    end
+    cost, tokens = cost + c, tokens + t
+  end
+  return cost, tokens
+end
+
 for i = 1, sums do
   local key = KEYS[items + i]
   local old = call('GET', key) or ''
@@ -102,7 +116,7 @@ for i = 1, sums do
   end
   local change = take()
   local c = {unpacked(CHANGE, change)}
-  local rest = c[20]
+  local rest = c[21]
   local lost = n[BORN] == 0 or (c[1] ~= 0 and c[1] ~= n[BORN])
   if n[BORN] == 0 then
     n[BORN] = now
@@ -127,10 +141,10 @@ for i = 1, sums do
   end
   n[SPENT] = max(n[SPENT] + c[12], 0)
   local bounds = {}
-  for j = 1, c[17] do
+  for j = 1, c[18] do
     bounds[2 * j - 1], bounds[2 * j], rest = unpacked('<Bi8', change, rest)
   end
-  for _ = 1, c[18] do
+  for _ = 1, c[19] do
     local node
     node, rest = unpacked('<I2c0', change, rest)
     local held = nodes[node]
@@ -142,7 +156,7 @@ for i = 1, sums do
       nodes[node] = nil
     end
   end
-  for _ = 1, c[19] do
+  for _ = 1, c[20] do
     local node, input, output, cost, calls
     node, input, output, cost, calls, rest = unpacked(HELD, change, rest)
     local held = nodes[node]
@@ -159,29 +173,34 @@ for i = 1, sums do
     end
     nodes[node] = {input, output, cost, calls}
   end
-  local tail, input, output, cost = {}, 0, 0, 0
+  local tail, input, output, cost, tokens = {}, 0, 0, 0, 0
   for _, node in ipairs(names) do
     local held = nodes[node]
     if held and (held[1] ~= 0 or held[2] ~= 0 or held[3] ~= 0 or held[4] ~= 0) then
       tail[#tail + 1] = pack(HELD, #node, node, held[1], held[2], held[3], held[4])
       input, output, cost = input + held[1], output + held[2], cost + held[3]
+      tokens = tokens + held[1] + held[2]
       -- A node that was buried and has reserved again is listed twice.
       nodes[node] = nil
     end
   end
+  local seen, bucket = c[13], c[14]
+  if bucket >= 0 then
+    pace = add_pace(pace, bucket, c[15], c[16])
+  end
   if #bounds > 0 then
     input, output = max(n[INPUT] + input, 0), max(n[OUTPUT] + output, 0)
     local amounts = {n[STEPS], n[MODELS], input, output, input + output, n[SPENT] + cost}
+    if bounds[#bounds - 1] > #amounts then
+      local paid, used = since(pace, c[17])
+      amounts[7], amounts[8] = paid + cost, used + tokens
+    end
     for j = 1, #bounds, 2 do
       within = within and amounts[bounds[j]] <= bounds[j + 1]
     end
   end
-  local seen, bucket = c[13], c[14]
   if late or (seen >= 0 and seen ~= n[CHANGES]) then
     within = false
-  end
-  if bucket >= 0 then
-    pace = add_pace(pace, bucket, c[15], c[16])
   end
   n[CHANGES] = n[CHANGES] + 1
   local head = pack(HEAD, 1, n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], n[10], n[11], n[12], n[13], n[14],

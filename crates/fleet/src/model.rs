@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use deadstop_core::Time;
-use deadstop_core::share::{Bounds, Held};
+use deadstop_core::share::{Held, spent_since};
 
 use crate::record::Version;
 use crate::wire::{Beat, Commit, Era, Moved, Reply, Sum, Sums, Touched};
@@ -162,7 +162,7 @@ fn add(before: Sums, sum: &Sum, now: Time) -> (Sums, bool) {
         sums.pace.sort_by_key(|entry| entry.0);
     }
     sums.changes += 1;
-    let within = fresh && !late && within(&sums, &sum.bounds);
+    let within = fresh && !late && within(&sums, sum);
     (sums, within)
 }
 
@@ -174,17 +174,21 @@ fn set(all: &mut Vec<(String, Held)>, node: &str, held: Held) {
     }
 }
 
-fn within(sums: &Sums, bounds: &Bounds) -> bool {
-    let held = sums.held.iter().fold(Held::default(), |all, (_, held)| all + *held);
+fn within(sums: &Sums, sum: &Sum) -> bool {
+    let held = sums.held_by_all();
     let up_to = |amount: u64, bound: Option<u64>| bound.is_none_or(|bound| amount <= bound);
     let input = sums.counts[3].saturating_add_signed(held.input);
     let output = sums.counts[4].saturating_add_signed(held.output);
+    let (pace_cost, pace_tokens) = spent_since(&sums.pace, sum.minute);
+    let bounds = &sum.bounds;
     up_to(sums.counts[1], bounds.steps)
         && up_to(sums.counts[2], bounds.model_calls)
         && up_to(input, bounds.input)
         && up_to(output, bounds.output)
         && up_to(input + output, bounds.tokens)
         && up_to(sums.period_cost.saturating_add_signed(held.cost), bounds.cost)
+        && up_to(pace_cost.saturating_add_signed(held.cost), bounds.pace_cost)
+        && up_to(pace_tokens.saturating_add_signed(held.input + held.output), bounds.pace_tokens)
 }
 
 impl Sums {

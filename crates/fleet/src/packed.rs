@@ -4,7 +4,7 @@
 //! counters   form, born, changes, period, its cost, nine counters, number of intervals;
 //!            intervals: number, cost, tokens; nodes: name, input, output, cost, calls
 //! change     born, nine additions, period, its addition, changes seen, interval with its cost and
-//!            tokens, number of bounds, of dead nodes and of others; bounds: which, amount;
+//!            tokens, the minute's first interval, number of bounds, of dead nodes and of others; bounds: which, amount;
 //!            dead nodes: name; others: name, input, output, cost, calls; floors of the period's
 //!            cost and of the nine counters, which are read after a loss only
 //! ```
@@ -34,11 +34,13 @@ pub(crate) fn pack(sum: &Sum) -> Vec<u8> {
         (signed(bucket), signed(cost.0), signed(tokens.0))
     });
     let seen = sum.seen.map_or(NONE, signed);
-    for n in [signed(sum.period), sum.period_add, seen, bucket, cost, tokens] {
+    let minute = signed(sum.minute);
+    for n in [signed(sum.period), sum.period_add, seen, bucket, cost, tokens, minute] {
         number(&mut bytes, n);
     }
-    let Bounds { steps, model_calls, input, output, tokens, cost } = sum.bounds;
-    let all = [steps, model_calls, input, output, tokens, cost];
+    let Bounds { steps, model_calls, input, output, tokens, cost, pace_cost, pace_tokens } =
+        sum.bounds;
+    let all = [steps, model_calls, input, output, tokens, cost, pace_cost, pace_tokens];
     let bounds = || (1_u8..).zip(all).filter_map(|(at, bound)| Some((at, bound?)));
     bytes.push(bounds().map(|_| 1).sum());
     put_count(&mut bytes, sum.bury.len());

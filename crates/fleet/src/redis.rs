@@ -1,5 +1,7 @@
 //! The shared state in Redis or a compatible server: one server, Sentinel, or a cluster.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use deadstop_core::Time;
@@ -11,6 +13,7 @@ use redis::cluster_async::ClusterConnection;
 use redis::sentinel::{SentinelClient, SentinelNodeConnectionInfo, SentinelServerType};
 use redis::{AsyncConnectionConfig, Client, ErrorKind, FromRedisValue, RedisError, Script, Value};
 use thiserror::Error;
+use tokio::runtime::{Handle, Id};
 use tokio::sync::Mutex;
 
 use crate::lane::Unreachable;
@@ -56,18 +59,34 @@ pub struct Redis {
 
 enum Topology {
     /// One server.
-    One { client: Client, connection: Mutex<Option<MultiplexedConnection>> },
+    One { client: Box<Client>, lines: Lines<MultiplexedConnection> },
     /// The master that Sentinel names.
-    Sentinel {
-        client: Box<Mutex<SentinelClient>>,
-        connection: Mutex<Option<MultiplexedConnection>>,
-    },
+    Sentinel { client: Box<Mutex<SentinelClient>>, lines: Lines<MultiplexedConnection> },
     /// A cluster.
-    Cluster {
-        client: ClusterClient,
-        any: Vec<Client>,
-        connection: Mutex<Option<ClusterConnection>>,
-    },
+    Cluster { client: Box<ClusterClient>, any: Vec<Client>, lines: Lines<ClusterConnection> },
+}
+
+/// A connection for each runtime, so that no request wakes another thread. They are dropped
+/// together: what one of them noticed concerns all.
+struct Lines<C>(parking_lot::Mutex<HashMap<Option<Id>, Line<C>>>);
+
+/// The connection of one runtime. Requests that need it wait for one attempt to connect.
+type Line<C> = Arc<Mutex<Option<C>>>;
+
+impl<C> Lines<C> {
+    fn new() -> Lines<C> {
+        Lines(parking_lot::Mutex::new(HashMap::new()))
+    }
+
+    /// That of the runtime that asks.
+    fn here(&self) -> Line<C> {
+        let id = Handle::try_current().ok().map(|handle| handle.id());
+        Arc::clone(self.0.lock().entry(id).or_insert_with(|| Arc::new(Mutex::new(None))))
+    }
+
+    fn drop_all(&self) {
+        self.0.lock().clear();
+    }
 }
 
 /// A connection of either kind.
@@ -99,8 +118,8 @@ impl Redis {
         };
         let topology = match kind {
             "" => {
-                let client = Client::open(address).map_err(wrong)?;
-                Topology::One { client, connection: Mutex::default() }
+                let client = Box::new(Client::open(address).map_err(wrong)?);
+                Topology::One { client, lines: Lines::new() }
             }
             "sentinel" => {
                 let (master, database) = path.split_once('/').unwrap_or((path, ""));
@@ -121,7 +140,7 @@ impl Redis {
                 let kind = SentinelServerType::Master;
                 let client = SentinelClient::build(plain, master, Some(info), kind);
                 let client = Box::new(Mutex::new(client.map_err(wrong)?));
-                Topology::Sentinel { client, connection: Mutex::default() }
+                Topology::Sentinel { client, lines: Lines::new() }
             }
             "cluster" => {
                 let hosts = each("");
@@ -133,7 +152,7 @@ impl Redis {
                     .retries(2)
                     .build()
                     .map_err(wrong)?;
-                Topology::Cluster { client, any, connection: Mutex::default() }
+                Topology::Cluster { client: Box::new(client), any, lines: Lines::new() }
             }
             other => return Err(bad(format!("+{other} is neither +sentinel nor +cluster"))),
         };
@@ -159,8 +178,9 @@ impl Redis {
     async fn connected(&self) -> Result<Connection, Unreachable> {
         let not_sent = |error: RedisError| Unreachable::not_sent(error.to_string());
         match &self.topology {
-            Topology::One { client, connection } => {
-                let mut connection = connection.lock().await;
+            Topology::One { client, lines } => {
+                let line = lines.here();
+                let mut connection = line.lock().await;
                 if let Some(conn) = &*connection {
                     return Ok(Connection::One(conn.clone()));
                 }
@@ -168,8 +188,9 @@ impl Redis {
                 *connection = Some(conn.clone());
                 Ok(Connection::One(conn))
             }
-            Topology::Sentinel { client, connection } => {
-                let mut connection = connection.lock().await;
+            Topology::Sentinel { client, lines } => {
+                let line = lines.here();
+                let mut connection = line.lock().await;
                 if let Some(conn) = &*connection {
                     return Ok(Connection::One(conn.clone()));
                 }
@@ -178,8 +199,9 @@ impl Redis {
                 *connection = Some(conn.clone());
                 Ok(Connection::One(conn))
             }
-            Topology::Cluster { client, connection, .. } => {
-                let mut connection = connection.lock().await;
+            Topology::Cluster { client, lines, .. } => {
+                let line = lines.here();
+                let mut connection = line.lock().await;
                 if let Some(conn) = &*connection {
                     return Ok(Connection::Cluster(conn.clone()));
                 }
@@ -193,27 +215,17 @@ impl Redis {
         }
     }
 
-    /// Drops the connection, so that the next request reconnects.
-    async fn disconnect(&self) {
+    /// Drops the connections, so that the next request reconnects.
+    fn disconnect(&self) {
         match &self.topology {
-            Topology::One { connection, .. } | Topology::Sentinel { connection, .. } => {
-                *connection.lock().await = None;
-            }
-            Topology::Cluster { connection, .. } => *connection.lock().await = None,
+            Topology::One { lines, .. } | Topology::Sentinel { lines, .. } => lines.drop_all(),
+            Topology::Cluster { lines, .. } => lines.drop_all(),
         }
     }
 
-    fn disconnecting(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.disconnect())
-    }
-
-    fn classified<'a>(&'a self, error: &'a RedisError) -> BoxFuture<'a, Unreachable> {
-        Box::pin(self.classify(error))
-    }
-
     /// Classifies an error: whether the request may have been carried out.
-    async fn classify(&self, error: &RedisError) -> Unreachable {
-        self.disconnect().await;
+    fn classify(&self, error: &RedisError) -> Unreachable {
+        self.disconnect();
         let refused = matches!(error.kind(), ErrorKind::Server(_))
             || error.is_connection_refusal()
             || error.code() == Some(NEWER);
@@ -240,17 +252,17 @@ impl Redis {
                 tokio::time::timeout(ANSWER, invocation.invoke_async(&mut conn)).await
             }
         };
-        self.answer(answered).await
+        self.answer(answered)
     }
 
     /// The answer, if it arrived in time.
-    async fn answer<T>(&self, answered: Answered<T>) -> Result<T, Unreachable> {
+    fn answer<T>(&self, answered: Answered<T>) -> Result<T, Unreachable> {
         match answered {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(self.classified(&error).await),
+            Ok(Err(error)) => Err(self.classify(&error)),
             Err(_) => {
                 // A server that vanished would never answer on this connection: reconnect.
-                self.disconnecting().await;
+                self.disconnect();
                 Err(Unreachable::maybe_done("no answer within 2 s"))
             }
         }
@@ -340,7 +352,7 @@ impl Redis {
                 tokio::time::timeout(ANSWER, command.query_async(&mut conn)).await
             }
         };
-        self.answer(answered).await
+        self.answer(answered)
     }
 
     /// Asks one server; in a cluster, any of them.
@@ -405,7 +417,7 @@ impl Redis {
     pub async fn hear(&self, mut told: impl FnMut(&[u8])) -> Result<(), Unreachable> {
         let not_sent = |error: RedisError| Unreachable::not_sent(error.to_string());
         let client = match &self.topology {
-            Topology::One { client, .. } => client.clone(),
+            Topology::One { client, .. } => Client::clone(client),
             Topology::Sentinel { client, .. } => {
                 client.lock().await.async_get_client().await.map_err(not_sent)?
             }

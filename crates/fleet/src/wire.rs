@@ -95,6 +95,8 @@ pub struct Sum {
     pub bury: Vec<String>,
     /// Upper bounds: Redis refuses the commit if a counter would exceed one.
     pub bounds: Bounds,
+    /// The interval of five seconds with which the minute of the pace's bounds begins.
+    pub minute: u64,
     /// If set, Redis refuses the commit unless the counters were changed exactly this often.
     pub seen: Option<u64>,
     /// Cost and tokens spent in one interval of five seconds, with the number of the interval.

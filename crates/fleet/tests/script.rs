@@ -8,7 +8,7 @@
 
 use std::process::{Command, Stdio};
 
-use deadstop_core::share::{Bounds, Held};
+use deadstop_core::share::{Bounds, Held, spent_since};
 use deadstop_core::{NanoUsd, Time, Tokens};
 use deadstop_fleet::model::Model;
 use deadstop_fleet::{COUNTERS, Commit, Era, Item, Redis, Reply, Sum, Sums, Version, Write};
@@ -30,7 +30,7 @@ enum Relation {
 
 /// Counters of a draft: which ones, whether `born` is right, what to add, limits close to the
 /// current values, and whether `seen` is set and right.
-type Counted = (usize, Relation, Sum, [Option<i64>; 6], Option<bool>);
+type Counted = (usize, Relation, Sum, [Option<i64>; 8], Option<bool>);
 
 /// A commit before the current values are known.
 #[derive(Debug, Clone)]
@@ -79,10 +79,21 @@ fn sum() -> impl Strategy<Value = Sum> {
         proptest::collection::vec((node(), held()), 0..3),
         proptest::collection::vec(node(), 0..2),
     );
-    (counted, who, pace).prop_map(
-        |((floor, add, period, period_floor, period_add), (held, bury), pace)| {
+    (counted, who, pace, 90..130_u64).prop_map(
+        |((floor, add, period, period_floor, period_add), (held, bury), pace, minute)| {
             let pace = pace.map(|(bucket, cost, tokens)| (bucket, NanoUsd(cost), Tokens(tokens)));
-            Sum { floor, add, period, period_floor, period_add, held, bury, pace, ..Sum::default() }
+            Sum {
+                floor,
+                add,
+                period,
+                period_floor,
+                period_add,
+                held,
+                bury,
+                pace,
+                minute,
+                ..Sum::default()
+            }
         },
     )
 }
@@ -90,7 +101,7 @@ fn sum() -> impl Strategy<Value = Sum> {
 fn draft() -> impl Strategy<Value = Draft> {
     let value = proptest::option::weighted(0.6, proptest::collection::vec(any::<u8>(), 0..40));
     let item = (0..RECORDS, relation(), value);
-    let bounds = proptest::array::uniform6(proptest::option::weighted(0.15, -30..200_i64));
+    let bounds = proptest::array::uniform8(proptest::option::weighted(0.15, -30..200_i64));
     let seen = proptest::option::weighted(0.2, any::<bool>());
     let sum = (0..COUNTED, relation(), sum(), bounds, seen);
     let touched = proptest::collection::vec(0..RECORDS, 0..3);
@@ -152,7 +163,7 @@ fn commit(draft: &Draft, keys: &Keys, model: &Model, mark: u32) -> Commit {
             Relation::Nothing => 0,
         };
         let seen = seen.map(|right| if right { there.changes } else { there.changes + 1 });
-        Sum { key, born, seen, bounds: near(&there, bounds), ..sum.clone() }
+        Sum { key, born, seen, bounds: near(&there, sum.minute, bounds), ..sum.clone() }
     };
     Commit {
         tag: keys.tag.clone(),
@@ -164,11 +175,12 @@ fn commit(draft: &Draft, keys: &Keys, model: &Model, mark: u32) -> Commit {
 }
 
 /// Limits close to the current values.
-fn near(there: &Sums, by: &[Option<i64>; 6]) -> Bounds {
+fn near(there: &Sums, minute: u64, by: &[Option<i64>; 8]) -> Bounds {
     let held = there.held_by_all();
     let input = there.counts[3].saturating_add_signed(held.input);
     let output = there.counts[4].saturating_add_signed(held.output);
     let cost = there.period_cost.saturating_add_signed(held.cost);
+    let (paid, used) = spent_since(&there.pace, minute);
     let bound = |at: usize, amount: u64| by[at].map(|by| amount.saturating_add_signed(by));
     Bounds {
         steps: bound(0, there.counts[1]),
@@ -177,6 +189,8 @@ fn near(there: &Sums, by: &[Option<i64>; 6]) -> Bounds {
         output: bound(3, output),
         tokens: bound(4, input + output),
         cost: bound(5, cost),
+        pace_cost: bound(6, paid.saturating_add_signed(held.cost)),
+        pace_tokens: bound(7, used.saturating_add_signed(held.input + held.output)),
     }
 }
 
@@ -263,4 +277,44 @@ async fn signs_of_life_are_kept_as_the_model_says() {
         let meant = model.beat(&node, ms, said.now);
         assert_eq!(said, meant);
     }
+}
+
+/// A node of an older version does not overwrite counters that it cannot read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counters_of_a_newer_version_are_left_alone() {
+    let address = server();
+    let redis = Redis::open(&address).expect("an address");
+    let mut admin = redis::Client::open(address.as_str())
+        .and_then(|client| client.get_connection())
+        .expect("a connection");
+    let keys = Keys { tag: format!("newer{}", std::process::id()) };
+    let key = keys.sums(0);
+    let mut set = redis::cmd("SET");
+    set.arg(&key).arg(b"\x02of another layout").query::<()>(&mut admin).expect("it is set");
+    let sum = Sum { key: key.clone(), ..Sum::default() };
+    let commit = Commit { tag: keys.tag.clone(), sums: vec![sum], ..Commit::default() };
+    let refused = redis.commit(&commit).await.expect_err("it cannot be read");
+    assert!(!refused.maybe_done && refused.why.contains("newer version"), "{refused}");
+    let there: Vec<u8> = redis::cmd("GET").arg(&key).query(&mut admin).expect("the value");
+    assert_eq!(there, b"\x02of another layout");
+    let gone = redis::cmd("DEL").arg(&key).query::<u64>(&mut admin);
+    assert!(gone.is_ok(), "{gone:?}");
+}
+
+/// Nodes have a runtime for each core. What one of them has opened must not be needed by another.
+#[test]
+fn each_runtime_has_a_connection_of_its_own() {
+    let redis = Redis::open(&server()).expect("an address");
+    let start = || {
+        let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        built.expect("a runtime")
+    };
+    let ask = |runtime: &tokio::runtime::Runtime| {
+        runtime.block_on(redis.touched("lines", Time(0))).map(|found| found.scopes)
+    };
+    let (one, other) = (start(), start());
+    assert_eq!((ask(&one), ask(&other)), (Ok(Vec::new()), Ok(Vec::new())));
+    drop(one);
+    assert_eq!(ask(&other), Ok(Vec::new()));
+    assert_eq!(ask(&start()), Ok(Vec::new()));
 }

@@ -42,8 +42,8 @@ impl VelocitySettings {
     }
 }
 
-const BUCKETS: usize = 12;
-const BUCKET_MS: u64 = 5000;
+pub(crate) const BUCKETS: usize = 12;
+pub(crate) const BUCKET_MS: u64 = 5000;
 
 /// What was spent in the last minute.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use deadstop_core::{Period, Policy, ScopeKind};
+use deadstop_core::share::{minute_began, spent_since};
+use deadstop_core::{Period, Policy, ScopeKind, Time};
 use deadstop_fleet::model::Model;
-use deadstop_fleet::{Commit, Record};
+use deadstop_fleet::{Commit, Record, Sum, Sums};
 
 use crate::books::{Books, Entry, Fate};
 use crate::world::World;
@@ -113,8 +114,31 @@ pub(crate) fn while_it_runs(world: &Arc<World>) {
                 let sum = commit.sums.iter().find(|sum| Some(&sum.key) == known.sums.as_ref());
                 books.fault(format!("(b) {}: {over}: {shown:?} after {sum:?}", known.scope));
             }
+            let sum = commit.sums.iter().find(|sum| Some(&sum.key) == known.sums.as_ref());
+            if let Some(sum) = sum.filter(|_| ceiling && more == Shown::default())
+                && let Some(over) = too_fast(sum, &model.sums(&sum.key), policy, hub.now())
+            {
+                books.fault(format!("(b) {}: {over} after {sum:?}", known.scope));
+            }
         }
     }));
+}
+
+/// Whether a call was admitted although its scope was over a limit of pace. What calls that end in
+/// the same commit have spent was not known when the call was decided.
+fn too_fast(sum: &Sum, after: &Sums, policy: &Policy, now: Time) -> Option<String> {
+    let admits = sum.add[1] > 0 || sum.add[2] > 0;
+    if !admits || sum.pace.is_some() || !sum.bury.is_empty() {
+        return None;
+    }
+    let held = after.held_by_all();
+    let (paid, used) = spent_since(&after.pace, minute_began(now));
+    let paid = paid.saturating_add_signed(held.cost);
+    let used = used.saturating_add_signed(held.input + held.output);
+    let bounds = policy.bounds();
+    let over = |amount: u64, limit: Option<u64>| limit.is_some_and(|limit| amount > limit);
+    (over(paid, bounds.pace_cost) || over(used, bounds.pace_tokens))
+        .then(|| format!("pace {paid}, {used} > {bounds:?}"))
 }
 
 /// Calls admitted offline come on top of the limits.

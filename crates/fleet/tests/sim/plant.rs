@@ -13,6 +13,8 @@ pub(crate) enum Plant {
     Standing,
     /// A commit does not check the limits of counters.
     Bounds,
+    /// A commit does not check the pace of counters.
+    Pace,
     /// Reservations of dead nodes are never booked as spent.
     Burial,
     /// A node does not recognise its own earlier commit, and applies it twice.
@@ -34,10 +36,11 @@ pub(crate) enum Plant {
 }
 
 impl Plant {
-    pub(crate) const ALL: [(Plant, &'static str); 12] = [
+    pub(crate) const ALL: [(Plant, &'static str); 13] = [
         (Plant::Version, "version"),
         (Plant::Standing, "standing"),
         (Plant::Bounds, "bounds"),
+        (Plant::Pace, "pace"),
         (Plant::Burial, "burial"),
         (Plant::Doubt, "doubt"),
         (Plant::Stale, "stale"),
@@ -74,6 +77,11 @@ impl Plant {
             Plant::Bounds => {
                 for sum in &mut commit.sums {
                     sum.bounds = Bounds::default();
+                }
+            }
+            Plant::Pace => {
+                for sum in &mut commit.sums {
+                    (sum.bounds.pace_cost, sum.bounds.pace_tokens) = (None, None);
                 }
             }
             Plant::Burial => {

@@ -488,6 +488,14 @@ fn policies(plan: &Plan, dice: &crate::dice::Dice) -> PolicySet {
             policy.tokens.total_token_limit = Some(Tokens(dice.range(200, 4000 * share)));
         }
         policy.tokens.action = action;
+        if dice.chance(200) {
+            let limit = dice.range(money / 10, money);
+            policy.velocity.max_usd_per_minute = Some(Dollars(NanoUsd(limit)));
+        }
+        if dice.chance(150) {
+            policy.velocity.max_tokens_per_minute = Some(Tokens(dice.range(100, 2000 * share)));
+        }
+        policy.velocity.action = action;
         let price = Dollars(NanoUsd(9_000));
         policy.budget.tool_prices.insert(deadstop_core::Pattern::new("paint"), price);
         policy.loops.enabled = false;
