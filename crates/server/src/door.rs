@@ -2,7 +2,9 @@
 //! up to a size, connections to upstreams, and errors of our own.
 
 mod caller;
+mod chunks;
 pub(crate) mod decode;
+mod gate;
 mod line;
 
 use std::sync::Arc;

@@ -4,8 +4,12 @@
 //! core, for every chunk of an answer. Here the call's own task polls the connection and takes what
 //! it brings: whatever has arrived is passed on in one go, and dropping the answer closes the
 //! upstream at once.
+//!
+//! A body of a known length is read by the HTTP client. One that comes in chunks, as streams do, is read
+//! from the connection itself: see [`super::gate`].
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
@@ -14,16 +18,17 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use deadstop_alerts::{Proxy, Stream, Way};
 use http::uri::{Authority, Scheme};
-use http::{HeaderValue, Request, Response, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, Version, header};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tower::ServiceExt;
 
+use super::chunks::{self, Chunks};
+use super::gate::{Gate, Latch};
 use crate::ways::goal;
 
 /// How long a connection is kept without being used.
@@ -34,7 +39,7 @@ const MOST_IDLE: usize = 512;
 /// How long a proxy may take to open its tunnel, and the upstream to agree on TLS.
 const AGREED: Duration = Duration::from_secs(30);
 
-type Wire = http1::Connection<TokioIo<Stream>, Full<Bytes>>;
+type Wire = http1::Connection<Gate, Full<Bytes>>;
 type Place = (Way, Scheme, Authority);
 
 /// Why a request got no answer.
@@ -48,6 +53,15 @@ pub(crate) enum Broken {
     Closed,
 }
 
+/// Why the body of an answer is not whole.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Torn {
+    #[error("{0}")]
+    Wire(#[from] hyper::Error),
+    #[error("error reading a body from connection: {0}")]
+    Chunks(#[from] io::Error),
+}
+
 /// All connections to upstreams.
 pub(crate) struct Lines {
     tcp: HttpConnector,
@@ -55,12 +69,25 @@ pub(crate) struct Lines {
     idle: Arc<Mutex<Idle>>,
 }
 
-type Idle = HashMap<Place, VecDeque<(Instant, Line)>>;
+type Idle = HashMap<Place, VecDeque<(Instant, Kept)>>;
+
+/// A connection that waits for its next request.
+enum Kept {
+    Line(Box<Line>),
+    /// One that was taken from its HTTP client.
+    Bare(Bare),
+}
+
+struct Bare {
+    stream: Stream,
+    forwarder: Option<Arc<Proxy>>,
+}
 
 /// One connection, polled by the call that uses it and by no background task.
 struct Line {
     sender: http1::SendRequest<Full<Bytes>>,
     wire: Wire,
+    latch: Arc<Latch>,
     /// The proxy at its end, if that forwards requests.
     forwarder: Option<Arc<Proxy>>,
 }
@@ -92,18 +119,19 @@ impl Lines {
         let place = (way.clone(), scheme.clone(), authority.clone());
         loop {
             let (mut line, used) = match self.take(&place) {
-                Some(line) => (line, true),
+                Some(Kept::Line(line)) => (line, true),
+                Some(Kept::Bare(bare)) => (self.speak(bare).await?, true),
                 None => (Box::pin(self.connect(way, &uri)).await?, false),
             };
             line.address(&mut request, &uri);
+            line.latch.shut();
             match line.send(request).await {
                 Ok(response) => {
                     if let Some(why) = line.shut_out(&response) {
                         return Err(why);
                     }
                     let home = Arc::downgrade(&self.idle);
-                    let home = Home { place, home };
-                    return Ok(response.map(|body| Answer::new(body, line, home)));
+                    return Ok(Answer::of(response, line, Home { place, home }));
                 }
                 // A kept connection had ended meanwhile and nothing was sent: the next one.
                 Err((_, Some(unsent))) if used => request = unsent,
@@ -112,7 +140,7 @@ impl Lines {
         }
     }
 
-    async fn connect(&self, way: &Way, uri: &Uri) -> Result<Line, Broken> {
+    async fn connect(&self, way: &Way, uri: &Uri) -> Result<Box<Line>, Broken> {
         let failed = |why: String| Broken::Connect(why);
         let goal = goal(uri).ok_or_else(|| failed("the address has no host".to_owned()))?;
         let proxy = way.proxy(goal);
@@ -135,18 +163,24 @@ impl Lines {
             failed(format!("{who} accepted the connection and said nothing for {AGREED:?}"))
         })?;
         let stream = opened.map_err(|error| failed(error.to_string()))?;
-        let (sender, wire) = self.http.handshake(TokioIo::new(stream)).await?;
         let forwarder = proxy.filter(|proxy| proxy.forwards(goal)).cloned();
-        Ok(Line { sender, wire, forwarder })
+        self.speak(Bare { stream, forwarder }).await
     }
 
-    fn take(&self, place: &Place) -> Option<Line> {
+    /// Gives a connection to an HTTP client.
+    async fn speak(&self, Bare { stream, forwarder }: Bare) -> Result<Box<Line>, Broken> {
+        let (gate, latch) = Gate::new(stream);
+        let (sender, wire) = self.http.handshake(gate).await?;
+        Ok(Box::new(Line { sender, wire, latch, forwarder }))
+    }
+
+    fn take(&self, place: &Place) -> Option<Kept> {
         let mut idle = self.idle.lock();
         let kept = idle.get_mut(place)?;
         // The one used last is the most likely to be alive.
-        while let Some((since, mut line)) = kept.pop_back() {
-            if since.elapsed() < KEEP && line.is_alive() {
-                return Some(line);
+        while let Some((since, mut kept)) = kept.pop_back() {
+            if since.elapsed() < KEEP && kept.is_alive() {
+                return Some(kept);
             }
         }
         None
@@ -158,11 +192,24 @@ async fn let_go(idle: Weak<Mutex<Idle>>) {
     loop {
         tokio::time::sleep(KEEP / 2).await;
         let Some(idle) = idle.upgrade() else { return };
-        let old = |(since, _): &mut (Instant, Line)| since.elapsed() < KEEP;
+        let old = |(since, _): &mut (Instant, Kept)| since.elapsed() < KEEP;
         idle.lock().retain(|_, kept| {
             kept.retain_mut(old);
             !kept.is_empty()
         });
+    }
+}
+
+impl Kept {
+    fn is_alive(&mut self) -> bool {
+        match self {
+            Kept::Line(line) => line.is_alive(),
+            Kept::Bare(bare) => {
+                let mut context = Context::from_waker(Waker::noop());
+                // What comes unasked for belongs to no answer.
+                chunks::read(&mut bare.stream, &mut context, 1).is_pending()
+            }
+        }
     }
 }
 
@@ -226,73 +273,162 @@ struct Home {
     home: Weak<Mutex<Idle>>,
 }
 
-/// An answer and the connection it comes over.
-pub(crate) struct Answer {
-    body: Incoming,
-    line: Option<(Line, Home)>,
+impl Home {
+    /// Keeps a connection for the next request, if it is alive.
+    fn take_in(self, mut kept: Kept) {
+        let Some(home) = self.home.upgrade().filter(|_| kept.is_alive()) else { return };
+        let mut idle = home.lock();
+        let idle = idle.entry(self.place).or_default();
+        if idle.len() < MOST_IDLE {
+            idle.push_back((Instant::now(), kept));
+        }
+    }
+}
+
+/// The body of an answer and the connection it comes over.
+pub(crate) struct Answer(Source);
+
+/// Where a body is read from. The connection is missing once the body is over.
+enum Source {
+    /// From the HTTP client.
+    Client { body: Incoming, line: Option<(Box<Line>, Home)> },
+    /// From the connection itself. Without a home the connection is used once.
+    Chunks { chunks: Chunks, stream: Option<(Bare, Option<Home>)> },
 }
 
 impl Answer {
-    fn new(body: Incoming, line: Line, home: Home) -> Answer {
-        Answer { body, line: Some((line, home)) }
+    fn of(response: Response<Incoming>, line: Box<Line>, home: Home) -> Response<Answer> {
+        let headers = response.headers();
+        let chunked = headers.contains_key(header::TRANSFER_ENCODING);
+        let counted = !chunked && headers.contains_key(header::CONTENT_LENGTH);
+        // While the rest of a large request is still to be written, the client does both.
+        if counted || response.body().is_end_stream() || !line.latch.is_written() {
+            line.latch.open();
+            let line = Some((line, home));
+            return response.map(|body| Answer(Source::Client { body, line }));
+        }
+        let ends_itself =
+            codings(headers).next_back().is_some_and(|last| last.eq_ignore_ascii_case("chunked"));
+        let home = Some(home).filter(|_| ends_itself && stays_open(&response));
+        let Line { wire, forwarder, .. } = *line;
+        let (stream, rest) = wire.into_parts().io.into_parts();
+        let chunks = match ends_itself {
+            true => Chunks::chunked(rest),
+            false => Chunks::to_the_end(rest),
+        };
+        let stream = Some((Bare { stream, forwarder }, home));
+        response.map(|_| Answer(Source::Chunks { chunks, stream }))
     }
 
     /// The answer is complete: the connection can take another request, if both sides agree.
     fn go_home(&mut self) {
-        let Some((mut line, Home { place, home })) = self.line.take() else { return };
-        let Some(home) = home.upgrade().filter(|_| line.is_alive()) else { return };
-        let mut idle = home.lock();
-        let kept = idle.entry(place).or_default();
-        if kept.len() < MOST_IDLE {
-            kept.push_back((Instant::now(), line));
+        match &mut self.0 {
+            Source::Client { line, .. } => {
+                if let Some((line, home)) = line.take() {
+                    home.take_in(Kept::Line(line));
+                }
+            }
+            Source::Chunks { chunks, stream } => {
+                if let Some((bare, Some(home))) = stream.take()
+                    && chunks.is_complete()
+                {
+                    home.take_in(Kept::Bare(bare));
+                }
+            }
+        }
+    }
+
+    /// The connection is of no more use.
+    fn close(&mut self) {
+        match &mut self.0 {
+            Source::Client { line, .. } => *line = None,
+            Source::Chunks { stream, .. } => *stream = None,
         }
     }
 }
 
+/// The codings of a body.
+fn codings(headers: &HeaderMap) -> impl DoubleEndedIterator<Item = &str> {
+    let values = headers.get_all(header::TRANSFER_ENCODING).iter();
+    values.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(',')).map(str::trim)
+}
+
+/// Whether the other side takes another request on the same connection.
+fn stays_open<B>(response: &Response<B>) -> bool {
+    let named = response.headers().get_all(header::CONNECTION).iter();
+    let mut named =
+        named.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
+    let closes = named.any(|name| name.trim().eq_ignore_ascii_case("close"));
+    response.version() == Version::HTTP_11 && !closes
+}
+
 impl Body for Answer {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = Torn;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Torn>>> {
         let this = &mut *self;
-        let mut asked = false;
-        loop {
-            if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) {
-                match &frame {
-                    None => this.go_home(),
-                    Some(Err(_)) => this.line = None,
-                    Some(Ok(_)) => {}
-                }
-                return Poll::Ready(frame);
+        let frame = match &mut this.0 {
+            Source::Client { body, line } => std::task::ready!(by_client(body, line, context)),
+            Source::Chunks { stream: None, .. } => None,
+            Source::Chunks { chunks, stream: Some((bare, _)) } => {
+                let frame = std::task::ready!(chunks.poll(&mut bare.stream, context));
+                frame.map(|frame| frame.map_err(Torn::from))
             }
-            match &mut this.line {
-                Some((line, _)) if !asked => {
-                    asked = true;
-                    if Pin::new(&mut line.wire).poll(context).is_ready() {
-                        this.line = None;
-                    }
-                }
-                _ => return Poll::Pending,
-            }
+        };
+        match &frame {
+            None => this.go_home(),
+            Some(Ok(_)) => {}
+            Some(Err(_)) => this.close(),
         }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        match &self.0 {
+            Source::Client { body, .. } => body.is_end_stream(),
+            Source::Chunks { stream, .. } => stream.is_none(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match &self.0 {
+            Source::Client { body, .. } => body.size_hint(),
+            Source::Chunks { .. } => SizeHint::default(),
+        }
+    }
+}
+
+/// The next part of a body that the HTTP client reads; its connection is polled with it.
+fn by_client(
+    body: &mut Incoming,
+    line: &mut Option<(Box<Line>, Home)>,
+    context: &mut Context<'_>,
+) -> Poll<Option<Result<Frame<Bytes>, Torn>>> {
+    let mut asked = false;
+    loop {
+        if let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(context) {
+            return Poll::Ready(frame.map(|frame| frame.map_err(Torn::from)));
+        }
+        match line {
+            Some((used, _)) if !asked => {
+                asked = true;
+                if Pin::new(&mut used.wire).poll(context).is_ready() {
+                    *line = None;
+                }
+            }
+            _ => return Poll::Pending,
+        }
     }
 }
 
 impl Drop for Answer {
     fn drop(&mut self) {
         // A reader that knows the length stops at the last byte and does not poll for the end.
-        if self.body.is_end_stream() {
+        if matches!(self.0, Source::Client { .. }) && self.is_end_stream() {
             self.go_home();
         }
     }
