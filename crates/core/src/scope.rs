@@ -533,9 +533,13 @@ mod tests {
         state.kill("ada", "first", Time(2));
         let mut blob = state.to_blob();
         assert_eq!(blob[0], STATE_VERSION);
-        let tail = postcard::to_extend(&tail(), Vec::new()).unwrap().len();
-        let four = [&[4], &blob[1..blob.len() - tail]].concat();
-        assert_eq!(ScopeState::from_blob(&four), Ok(state.clone()), "version 4 ended before them");
+        let whole = postcard::to_extend(&(tail(), Outages::default()), Vec::new()).unwrap().len();
+        let outages = postcard::to_extend(&Outages::default(), Vec::new()).unwrap().len();
+        for (version, less) in [(4, whole), (5, outages)] {
+            let older = [&[version], &blob[1..blob.len() - less]].concat();
+            let read = ScopeState::from_blob(&older);
+            assert_eq!(read, Ok(state.clone()), "version {version} ended before them");
+        }
         for older in OLDEST..4 {
             // Whatever the detectors of an older version looked like.
             let head = blob.len() - 3;
@@ -544,7 +548,7 @@ mod tests {
             assert_eq!(read.killed(), state.killed());
             assert_eq!((read.ledger.clone(), read.calls), (state.ledger.clone(), state.calls));
         }
-        assert_eq!(ScopeState::from_blob(&[STATE_VERSION + 1]), Err(BadBlob::Version(6)));
+        assert_eq!(ScopeState::from_blob(&[STATE_VERSION + 1]), Err(BadBlob::Version(7)));
         blob.pop();
         assert_eq!(ScopeState::from_blob(&blob), Err(BadBlob::Damaged));
     }
