@@ -304,7 +304,7 @@ mod tests {
         let expected =
             [("similar_prompts", 2), ("similar_responses", 2), ("repeated_tool_calls", 0)];
         assert_eq!(parts, expected);
-        // Three answers, the last of them to a result that came before, which counts more.
+        // The same answer to the same words of a program counts more than one.
         assert_eq!(bench.read(&bench.session, "answers_that_repeat"), counts(4, 5));
     }
 }
