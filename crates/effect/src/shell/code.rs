@@ -398,7 +398,8 @@ impl Walk<'_> {
             "map(&File.method(:delete",
         ]);
         let maps = bare.has(&["array_map(", "array_walk(", "map("]);
-        if !handed && !(maps && bare.strings.iter().any(named)) {
+        let mapped = maps && bare.strings.iter().any(named);
+        if !(handed || mapped) {
             return;
         }
         let verb = format!("{language:?} delete");
