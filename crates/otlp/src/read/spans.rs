@@ -36,18 +36,20 @@ struct Known<'a> {
 struct Spans<'a>(HashMap<&'a [u8], Known<'a>>);
 
 pub(super) fn read(resources: &[ResourceSpans]) -> Batch {
-    let each = || resources.iter().flat_map(|r| r.scope_spans.iter().flat_map(|s| &s.spans));
-    let known = |span| Known { span, is: is(span) };
-    let spans = Spans(each().map(|span| (span.span_id.as_slice(), known(span))).collect());
-    let mut batch = Batch::default();
+    let mut all = Vec::new();
     for resource in resources {
         let about = resource.resource.as_ref().map_or(&[][..], |r| &r.attributes);
-        for span in resource.scope_spans.iter().flat_map(|scope| &scope.spans) {
-            match spans.call(known(span), Attributes(about)) {
-                Ok(Some(call)) => batch.calls.push(call),
-                Ok(None) => batch.others += 1,
-                Err(why) => batch.rejected.push(why),
-            }
+        let each = resource.scope_spans.iter().flat_map(|scope| &scope.spans);
+        all.extend(each.map(|span| (Known { span, is: is(span) }, Attributes(about))));
+    }
+    let by_id = all.iter().map(|(known, _)| (known.span.span_id.as_slice(), *known));
+    let spans = Spans(by_id.collect());
+    let mut batch = Batch::default();
+    for (known, about) in all.iter().copied() {
+        match spans.call(known, about) {
+            Ok(Some(call)) => batch.calls.push(call),
+            Ok(None) => batch.others += 1,
+            Err(why) => batch.rejected.push(why),
         }
     }
     batch.calls.sort_by_key(|call| call.ended_ms);
