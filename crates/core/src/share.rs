@@ -310,6 +310,7 @@ impl ScopeState {
             swarm,
             windows,
             twice,
+            outages,
         } = self;
         (*kind, *opened, *turned) == (other.kind, other.opened, other.turned)
             && (kill, pause) == (&other.kill, &other.pause)
@@ -317,7 +318,7 @@ impl ScopeState {
             && (memory, window, said) == (&other.memory, &other.window, &other.said)
             && (grants, measured, spread) == (&other.grants, &other.measured, &other.spread)
             && (ending, swarm) == (&other.ending, &other.swarm)
-            && (windows, twice) == (&other.windows, &other.twice)
+            && (windows, twice, outages) == (&other.windows, &other.twice, &other.outages)
     }
 
     /// What was set aside for calls that never ran is free again.
