@@ -219,7 +219,9 @@ def spans(found, incidents):
         problems.append("it ends before it begins")
     expect("a trace that its caller does not record", by.get(("inside", "t2")), None)
     alone = by[("alone", "a1")][0]
-    expect("no parent", alone["parent"], "")
+    runs = {span["parent"] for span in by[("looper", "s1")]}
+    if len(runs) != 1 or runs & {"", PARENT, alone["parent"]} or alone["parent"] in ("", PARENT):
+        problems.append(f"calls that are not below a run of their session: {runs}, {alone['parent']}")
     if alone["trace"] in (TRACE, "0" * 32):
         problems.append(f"a trace of its own: {alone['trace']}")
     failed = by[("alone", "a2")][0]
