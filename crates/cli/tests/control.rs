@@ -131,7 +131,7 @@ fn a_session_is_shown_with_its_calls() {
     missing.refused("knows no session `seeker/none`", "`deadstop sessions` lists them");
     house
         .ask(&["sessions", "show", "seeker"])
-        .refused("knows no session `seeker`", "AGENT/SESSION");
+        .refused("`seeker` is an agent, and no session has that name", "sessions --agent seeker");
 }
 
 #[test]
