@@ -28,17 +28,18 @@ const MOST_TOLD: usize = 4096;
 pub struct ToldOutages(Mutex<VecDeque<String>>);
 
 impl ToldOutages {
-    /// Whether this node has not told of an outage yet; from now on it has.
-    fn is_new(&self, incident: &str) -> bool {
+    /// Whether this node has told of an outage.
+    pub(crate) fn has(&self, incident: &str) -> bool {
+        self.0.lock().iter().any(|known| known == incident)
+    }
+
+    /// Notes that this node has told of an outage.
+    pub(crate) fn add(&self, incident: &str) {
         let mut told = self.0.lock();
-        if told.iter().any(|known| known == incident) {
-            return false;
-        }
         if told.len() >= MOST_TOLD {
             told.pop_front();
         }
         told.push_back(incident.to_owned());
-        true
     }
 }
 
@@ -93,14 +94,6 @@ pub fn kind_of(trip: &Trip) -> Option<Kind> {
 }
 
 impl Warden {
-    /// Whether an alert is to be sent: an outage is told once.
-    pub(crate) fn is_told_now(&self, alert: &Alert<'_>) -> bool {
-        match (alert.outage, alert.incident) {
-            (Some(_), Some(incident)) => self.told_outages.is_new(incident),
-            _ => true,
-        }
-    }
-
     /// The messages of an alert: one for every target that wants its kind.
     pub fn messages(&self, project: &Project, alert: &Alert<'_>) -> Vec<Delivery> {
         let targets = Arc::clone(&project.targets.read());
@@ -164,12 +157,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_outage_is_new_once() {
+    fn outages_that_were_told_are_known() {
         let told = ToldOutages::default();
-        assert!(told.is_new("a") && told.is_new("b"));
-        assert!(!told.is_new("a"));
-        (0..MOST_TOLD).for_each(|n| assert!(told.is_new(&format!("later {n}"))));
-        assert!(told.is_new("a"), "it is bounded");
+        told.add("a");
+        assert!(told.has("a") && !told.has("b"));
+        (0..MOST_TOLD).for_each(|n| told.add(&format!("later {n}")));
+        assert!(!told.has("a"), "it is bounded");
     }
 
     #[test]

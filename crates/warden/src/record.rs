@@ -611,17 +611,25 @@ impl Warden {
             incident,
             outage: outage.filter(|_| kind == deadstop_alerts::Kind::BreakerOpen),
         };
-        if self.is_told_now(&alert) {
-            self.alert(&chain.project, &alert);
+        let outage = alert.outage.and(incident);
+        if outage.is_some_and(|incident| self.told_outages.has(incident)) {
+            return;
+        }
+        let sent = self.alert(&chain.project, &alert);
+        // A target that is added during an outage is told of it.
+        if let (Some(incident), true) = (outage, sent) {
+            self.told_outages.add(incident);
         }
     }
 
-    /// Puts the messages of an alert into the outbox.
-    pub fn alert(&self, project: &Project, alert: &Alert<'_>) {
+    /// Puts the messages of an alert into the outbox; false if no target wants any.
+    pub fn alert(&self, project: &Project, alert: &Alert<'_>) -> bool {
         let messages = self.messages(project, alert);
-        if !messages.is_empty() {
-            self.outbox.lock().deliveries.extend(messages);
+        if messages.is_empty() {
+            return false;
         }
+        self.outbox.lock().deliveries.extend(messages);
+        true
     }
 
     /// A text, redacted by the project's patterns.
