@@ -269,8 +269,8 @@ mod tests {
         assert_eq!(encode(&calls, sender), bytes);
     }
 
-    fn attributes(told: Finished) -> Vec<(String, Any)> {
-        let pairs = span(&told).attributes.into_iter();
+    fn attributes(told: &Finished) -> Vec<(String, Any)> {
+        let pairs = span(told).attributes.into_iter();
         pairs.filter_map(|pair| Some((pair.key, pair.value?.value?))).collect()
     }
 
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(model, "gpt-4o-2024-08-06");
         let said = |key: &str, value: &str| {
             let value = Any::StringValue(value.to_owned());
-            assert!(attributes(told.clone()).contains(&(key.to_owned(), value)), "{key}");
+            assert!(attributes(&told).contains(&(key.to_owned(), value)), "{key}");
         };
         said("gen_ai.request.model", "gpt-4o");
         said("gen_ai.response.model", "gpt-4o-2024-08-06");
@@ -313,7 +313,7 @@ mod tests {
         let written = span(&run);
         assert_eq!((&*written.name, written.kind), ("invoke_agent coder", INTERNAL));
         let input = ("gen_ai.usage.input_tokens".to_owned(), Any::IntValue(10));
-        assert!(attributes(run).contains(&input));
+        assert!(attributes(&run).contains(&input));
     }
 
     #[test]
@@ -321,7 +321,7 @@ mod tests {
         let told = |what: What| {
             let texts = Texts { asked: Some("{\"id\":7}".into()), answered: Some("done".into()) };
             let mut told = finished(1, what.clone());
-            assert!(attributes(told.clone()).iter().all(|(key, _)| !key.ends_with("messages")));
+            assert!(attributes(&told).iter().all(|(key, _)| !key.ends_with("messages")));
             told.work = Work::Call { what, answered_by: None, cost_usd: 0.0, texts };
             let bytes = encode(&[told], Sender { resource: &[], version: "1" });
             traces(&bytes, Format::Protobuf).unwrap().calls.remove(0)

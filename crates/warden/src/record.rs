@@ -92,7 +92,7 @@ pub struct ExportedCall {
 }
 
 /// Names of a call that only the exporter needs.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Names<'a> {
     model: Option<&'a str>,
     call_id: Option<&'a str>,
