@@ -4,6 +4,7 @@
 //! the GenAI conventions are not stable yet.
 
 mod attributes;
+mod bound;
 mod call;
 pub mod line;
 pub mod measure;

@@ -16,6 +16,7 @@ use prost::Message;
 use serde_json::{Value, json};
 use thiserror::Error;
 
+use crate::bound;
 use crate::call::What;
 
 /// How telemetry is written.
@@ -45,7 +46,18 @@ pub struct BadTelemetry {
     what: &'static str,
     how: &'static str,
     why: String,
+    vast: bool,
 }
+
+impl BadTelemetry {
+    /// Whether a smaller batch could be read.
+    pub fn is_too_large(&self) -> bool {
+        self.vast
+    }
+}
+
+/// Why a request is not decoded.
+const VAST: &str = "it has too many parts, send smaller batches";
 
 /// What a request tells of.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -87,13 +99,13 @@ pub struct Observed {
 
 /// Reads spans.
 pub fn traces(body: &[u8], format: Format) -> Result<Batch, BadTelemetry> {
-    let request: trace_api::ExportTraceServiceRequest = decode(body, format, "trace")?;
+    let request: trace_api::ExportTraceServiceRequest = decode(body, format, Signal::Traces)?;
     Ok(spans::read(&request.resource_spans))
 }
 
 /// Reads log records.
 pub fn logs(body: &[u8], format: Format) -> Result<Batch, BadTelemetry> {
-    let request: logs_api::ExportLogsServiceRequest = decode(body, format, "logs")?;
+    let request: logs_api::ExportLogsServiceRequest = decode(body, format, Signal::Logs)?;
     Ok(events::read(&request.resource_logs))
 }
 
@@ -122,13 +134,14 @@ pub fn document(body: &[u8]) -> Result<Batch, BadTelemetry> {
             how: "JSON",
             why: "it begins with none of resourceSpans, resourceLogs and resourceMetrics"
                 .to_owned(),
+            vast: false,
         }),
     }
 }
 
 /// Checks metrics. They tell of no single call: their figures are sums.
 pub fn metrics(body: &[u8], format: Format) -> Result<Batch, BadTelemetry> {
-    let request: metrics_api::ExportMetricsServiceRequest = decode(body, format, "metrics")?;
+    let request: metrics_api::ExportMetricsServiceRequest = decode(body, format, Signal::Metrics)?;
     let scopes = request.resource_metrics.iter().flat_map(|resource| &resource.scope_metrics);
     Ok(Batch { others: scopes.map(|scope| scope.metrics.len()).sum(), ..Batch::default() })
 }
@@ -176,19 +189,24 @@ pub fn answer(signal: Signal, format: Format, rejected: &[String]) -> Vec<u8> {
 fn decode<M: Message + Default + for<'a> serde::Deserialize<'a>>(
     body: &[u8],
     format: Format,
-    what: &'static str,
+    signal: Signal,
 ) -> Result<M, BadTelemetry> {
+    let what = match signal {
+        Signal::Traces => "trace",
+        Signal::Logs => "logs",
+        Signal::Metrics => "metrics",
+    };
+    let (how, vast) = match format {
+        Format::Protobuf => ("protobuf", bound::is_vast(body, signal)),
+        Format::Json => ("JSON", bound::is_vast_json(body)),
+    };
+    let bad = |why: String| BadTelemetry { what, how, why, vast };
+    if vast {
+        return Err(bad(VAST.to_owned()));
+    }
     match format {
-        Format::Protobuf => M::decode(body).map_err(|error| BadTelemetry {
-            what,
-            how: "protobuf",
-            why: error.to_string(),
-        }),
-        Format::Json => serde_json::from_slice(body).map_err(|error| BadTelemetry {
-            what,
-            how: "JSON",
-            why: error.to_string(),
-        }),
+        Format::Protobuf => M::decode(body).map_err(|error| bad(error.to_string())),
+        Format::Json => serde_json::from_slice(body).map_err(|error| bad(error.to_string())),
     }
 }
 

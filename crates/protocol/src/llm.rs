@@ -43,6 +43,13 @@ pub enum Dialect {
     Ollama,
 }
 
+impl Dialect {
+    /// Whether it is any other path of a provider: no model answers there, as far as the path tells.
+    pub fn is_other(self) -> bool {
+        matches!(self, Dialect::OpenAiOther | Dialect::AnthropicOther | Dialect::GeminiOther)
+    }
+}
+
 /// The family of APIs a provider speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]

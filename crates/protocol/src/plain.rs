@@ -4,6 +4,9 @@
 //! without a bound; JavaScript and Python take half of a surrogate pair, which a model can write into any
 //! argument; of a member that comes twice, both take the last one; neither stops at our depth.
 
+use std::borrow::Cow;
+
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 /// How deep values are read. `serde_json` gives up on a whole document at 128 levels; stopping
@@ -49,17 +52,80 @@ pub fn utf8(bytes: &[u8]) -> Option<Vec<u8>> {
 
 /// Whether it is JSON to a lenient parser.
 pub fn is_json(bytes: &[u8]) -> bool {
-    read(bytes).is_ok()
+    serde_json::from_slice::<IgnoredAny>(bytes).is_ok()
+        || serde_json::from_str::<IgnoredAny>(&strict(&text(bytes))).is_ok()
+}
+
+/// The memory that a tree may take: 16 MiB of `0,` would take 256 MiB, and of `{"":0},` 1.5 GiB.
+const LARGEST_TREE: usize = 48 << 20;
+
+/// Bytes of JSON that need not be looked at: each takes less than 100 in a tree.
+const NEVER_VAST: usize = LARGEST_TREE / 100;
+
+/// Whether a tree of this JSON would take more memory than there is for it. About what `serde_json` needs counts:
+/// a node for each object, room for four in each list, and a slot for each value.
+pub(crate) fn is_vast(bytes: &[u8]) -> bool {
+    if bytes.len() <= NEVER_VAST {
+        return false;
+    }
+    weight(bytes, &Weights { object: 640, list: 128, member: 64, comma: 32, letter: 1 })
+        > LARGEST_TREE
+}
+
+/// The memory that the parts of a request may take beside its text.
+const LARGEST_PARTS: usize = 48 << 20;
+
+/// Whether a request has more parts than are read. A part of a message takes about 80 bytes: 15 MiB of `0,` took 611
+/// MiB, and 300,000 messages 129 MiB.
+pub(crate) fn is_crowded(bytes: &[u8]) -> bool {
+    let weights = Weights { object: 100, list: 40, member: 30, comma: 80, letter: 0 };
+    bytes.len() > LARGEST_PARTS / 100 && weight(bytes, &weights) > LARGEST_PARTS
+}
+
+/// What the parts of JSON count.
+struct Weights {
+    object: usize,
+    list: usize,
+    member: usize,
+    comma: usize,
+    letter: usize,
+}
+
+fn weight(bytes: &[u8], weights: &Weights) -> usize {
+    let (mut sum, mut in_text, mut escaped) = (0, false, false);
+    for byte in bytes {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_text => escaped = true,
+            b'"' => in_text = !in_text,
+            _ if in_text => sum += weights.letter,
+            b'{' => sum += weights.object,
+            b'[' => sum += weights.list,
+            b':' => sum += weights.member,
+            b',' => sum += weights.comma,
+            _ => {}
+        }
+    }
+    sum
+}
+
+/// As [`read`], but not what [`is_vast`].
+pub(crate) fn read_bounded(bytes: &[u8]) -> serde_json::Result<Value> {
+    match is_vast(bytes) {
+        true => Err(serde::de::Error::custom("too many values")),
+        false => read(bytes),
+    }
+}
+
+/// Bytes as programs decode them: what is no text is replaced.
+fn text(bytes: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes))
 }
 
 /// Reads JSON with good will: bytes that are no text are replaced, and so is whatever only lenient parsers
 /// take. `null` stands for what is deeper than [`DEEPEST`].
 pub(crate) fn read(bytes: &[u8]) -> serde_json::Result<Value> {
-    serde_json::from_slice(bytes).or_else(|_| {
-        // Programs decode what is no text with a replacement, and read on.
-        let text = String::from_utf8_lossy(bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes));
-        serde_json::from_str(&strict(&text))
-    })
+    serde_json::from_slice(bytes).or_else(|_| serde_json::from_str(&strict(&text(bytes))))
 }
 
 /// Strict JSON, if the text is JSON to a lenient parser.
@@ -184,6 +250,27 @@ mod tests {
         {
             assert!(read(none.as_bytes()).is_err(), "{none}");
         }
+    }
+
+    #[test]
+    fn hole_04_a_tree_is_not_larger_than_there_is_room_for() {
+        let check = |each: &str, times: usize, expected: bool| {
+            let text = format!("[{}0]", each.repeat(times));
+            assert!(is_json(text.as_bytes()));
+            assert_eq!(is_vast(text.as_bytes()), expected, "{times} times {each}");
+            assert_eq!(read_bounded(text.as_bytes()).is_err(), expected, "{times} times {each}");
+        };
+        check("0,", 1 << 20, false);
+        check("0,", 2 << 20, true);
+        check("{\"\":0},", 1 << 16, false);
+        check("{\"\":0},", 1 << 17, true);
+        check("[0],", 1 << 19, true);
+        let messages = r#"{"role":"tool","tool_call_id":"a","content":"x"},"#;
+        assert!(is_crowded("0,".repeat(1 << 20).as_bytes()));
+        assert!(is_crowded(messages.repeat(200_000).as_bytes()));
+        assert!(!is_crowded(messages.repeat(100_000).as_bytes()));
+        // What stands in a text takes its length.
+        check(&format!("\"{}\",", "[{,:".repeat(1 << 10)), 1 << 10, false);
     }
 
     #[test]

@@ -176,6 +176,14 @@ impl Reader {
         }
     }
 
+    /// Reads an answer that is too large to be read as a whole object by object; [`Reader::lost`] tells whether
+    /// anything was left out.
+    pub fn read_by_parts(&mut self) {
+        if let Frame::Json(whole) = &mut self.frame {
+            whole.by_parts();
+        }
+    }
+
     /// Leaves [`Reader::echo`] empty: the session has a name, and is not looked for by what it says.
     pub fn without_echo(&mut self) {
         self.tally.silent = true;
@@ -190,7 +198,9 @@ impl Reader {
                 Events { voice, tally, borders, carry, hiding, mould, held }.push(bytes, pieces)
             }
             Frame::Json(whole) => {
-                whole.push(bytes);
+                if let Some(kept) = whole.push(bytes) {
+                    self.goes_on_by_parts(&kept, bytes, pieces);
+                }
                 Pass::All
             }
             Frame::List(elements) => {
@@ -199,6 +209,17 @@ impl Reader {
                 });
                 Pass::All
             }
+        }
+    }
+
+    /// The answer is too large to be read as a whole: from here on, its objects are.
+    fn goes_on_by_parts(&mut self, kept: &[u8], bytes: &[u8], pieces: &mut Vec<Piece>) {
+        self.frame = Frame::List(Elements::of_file());
+        for part in [kept, bytes] {
+            self.push(part, pieces);
+        }
+        if let Frame::List(elements) = &self.frame {
+            self.tally.lost |= elements.is_other();
         }
     }
 
@@ -257,7 +278,8 @@ impl Reader {
     }
 
     /// Whether there was more than is read: an event, a list's element, or the arguments of calls were too
-    /// large, or there were too many calls at once. What the client has then was not judged.
+    /// large, or there were too many calls at once. What the client has then was not judged, or only by the objects
+    /// in it.
     pub fn lost(&self) -> bool {
         let unread = match &self.frame {
             Frame::Events { carry, .. } => carry.lost(),

@@ -35,6 +35,8 @@ pub use usage::with_usage;
 use deadstop_core::{Digest, TextFacts, Tokens};
 use serde_json::value::RawValue;
 
+use crate::plain;
+
 use self::attachment::{BYTES_PER_TOKEN, discount};
 use self::json::Items;
 use self::news::{News, Speaker};
@@ -51,6 +53,12 @@ pub enum BadRequest {
     /// Text that is no JSON object.
     #[error("the body is not a JSON object: {0}")]
     NotJson(#[from] serde_json::Error),
+}
+
+/// Whether a request has more parts than are read: hundreds of thousands of messages, for example. Where no model
+/// answers, and where texts are embedded, its parts are not looked at.
+pub fn is_crowded(dialect: Dialect, body: &[u8]) -> bool {
+    !dialect.is_other() && dialect != Dialect::OpenAiEmbeddings && plain::is_crowded(body)
 }
 
 /// Opens a body and reads what is new in it: see [`open`] and [`Open::read`].
@@ -88,9 +96,7 @@ pub fn open<'a>(dialect: Dialect, path: &str, body: &'a [u8]) -> Result<Open<'a>
     };
     let mut open = Open { dialect, body, free, envelope };
     let request = &mut open.envelope.request;
-    let other =
-        matches!(dialect, Dialect::OpenAiOther | Dialect::AnthropicOther | Dialect::GeminiOther);
-    request.lookup = other && (counts_only(path) || body.is_empty());
+    request.lookup = dialect.is_other() && (counts_only(path) || body.is_empty());
     if request.model.is_empty() {
         request.model = model_in_path(path).unwrap_or_default();
     }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use deadstop_core::{Blame, Effect, Failure, Harm, How, Outcome, Reach, Status, ToolCall};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::message::{Message, members_of, text};
@@ -27,12 +28,15 @@ pub struct Ended {
     pub text: String,
 }
 
-/// Reads the tool call in a message; `None` if it has no usable name.
+/// Reads the tool call in a message; `None` if it has no usable name, or more arguments than can be judged.
 pub fn asked(message: &Message<'_>) -> Option<Asked> {
     let params = message.params?;
     let [name, arguments, responses] =
         members_of(params, ["name", "arguments", "inputResponses"]).ok()?;
     let name = text(name?).ok()?.into_owned();
+    if [arguments, responses].into_iter().flatten().any(|raw| plain::is_vast(raw.as_bytes())) {
+        return None;
+    }
     // What is no JSON to any server stays a text: it is compared and shown all the same.
     let value =
         |raw: &str| plain::read(raw.as_bytes()).unwrap_or_else(|_| Value::String(raw.to_owned()));
@@ -88,11 +92,11 @@ const ASKED_WRONGLY: [&str; 2] = ["-32601", "-32602"];
 /// How the call ended that a message answers.
 pub fn ended(answer: &Message<'_>) -> Ended {
     #[derive(Deserialize)]
-    struct Result {
-        #[serde(default, rename = "isError")]
-        is_error: Value,
-        #[serde(default)]
-        content: Vec<Value>,
+    struct Result<'a> {
+        #[serde(borrow, default, rename = "isError")]
+        is_error: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        content: Vec<&'a RawValue>,
     }
     if let Some(error) = answer.error {
         let [message, code] = members_of(error, ["message", "code"]).unwrap_or_default();
@@ -104,19 +108,23 @@ pub fn ended(answer: &Message<'_>) -> Ended {
         return ended;
     }
     let raw = answer.result.unwrap_or("null");
-    let Ok(result) = serde_json::from_str::<Result>(raw) else {
+    let Ok(result) = serde_json::from_str::<Result<'_>>(raw) else {
         return end(Status::Ok, raw.to_owned());
     };
-    let status = if result.is_error == Value::Bool(true) { Status::Error } else { Status::Ok };
-    let texts: Vec<String> = result
-        .content
-        .iter()
-        .map(|block| match block["text"].as_str() {
-            Some(text) => text.to_owned(),
-            None => block.to_string(),
-        })
-        .collect();
+    let failed = result.is_error.is_some_and(|failed| failed.get() == "true");
+    let status = if failed { Status::Error } else { Status::Ok };
+    let texts: Vec<String> = result.content.iter().map(|block| said(block.get())).collect();
     end(status, if texts.is_empty() { raw.to_owned() } else { texts.join("\n") })
+}
+
+/// What a block of a result says: its text, or all of it.
+fn said(block: &str) -> String {
+    let [found] = members_of(block, ["text"]).unwrap_or_default();
+    if let Some(found) = found.and_then(|found| text(found).ok()) {
+        return found.into_owned();
+    }
+    let tree = plain::read_bounded(block.as_bytes());
+    tree.map_or_else(|_| block.to_owned(), |tree| tree.to_string())
 }
 
 fn end(status: Status, text: String) -> Ended {
@@ -128,6 +136,18 @@ fn end(status: Status, text: String) -> Ended {
 mod tests {
     use super::super::read;
     use super::*;
+
+    #[test]
+    fn a_call_with_more_arguments_than_can_be_judged_is_none() {
+        let call = |times: usize| {
+            let zeros = "0,".repeat(times);
+            format!(
+                r#"{{"id":1,"method":"tools/call","params":{{"name":"a","arguments":{{"a":[{zeros}0]}}}}}}"#
+            )
+        };
+        assert!(asked(&message(&call(1 << 19))).is_some());
+        assert_eq!(asked(&message(&call(1 << 21))), None);
+    }
 
     fn message(line: &str) -> Message<'_> {
         read(line.as_bytes()).unwrap().messages()[0].clone()

@@ -6,10 +6,11 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 
 use deadstop_core::Digest;
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::facts;
@@ -87,8 +88,17 @@ impl Message<'_> {
     }
 }
 
+/// An id beyond this is compared as it is written: a list in the place of an id would take much memory.
+const LONGEST_ID: usize = 4096;
+
+/// Messages in one batch.
+const MOST_MESSAGES: usize = 10_000;
+
 /// An id in a form in which equal ids are equal.
 pub fn key(id: &str) -> Option<Digest> {
+    if id.len() > LONGEST_ID {
+        return Some(Digest::of(id.as_bytes()));
+    }
     serde_json::from_str(id).ok().map(|id| facts::canonical(&id))
 }
 
@@ -105,9 +115,41 @@ pub fn read(bytes: &[u8]) -> Result<Envelope<'_>, Unreadable> {
     let bytes = bytes.trim_ascii();
     let unreadable = |error: serde_json::Error| Unreadable(error.to_string());
     if bytes.first() == Some(&b'[') {
-        return serde_json::from_slice(bytes).map(Envelope::Batch).map_err(unreadable);
+        let batch: Result<Batch<'_>, _> = serde_json::from_slice(bytes);
+        return batch.map(|batch| Envelope::Batch(batch.0)).map_err(unreadable);
     }
     serde_json::from_slice(bytes).map(Envelope::One).map_err(unreadable)
+}
+
+/// A batch of messages that is small enough to be read.
+struct Batch<'a>(Vec<Message<'a>>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Batch<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Batch<'a>, D::Error> {
+        deserializer.deserialize_seq(BatchVisitor(PhantomData))
+    }
+}
+
+struct BatchVisitor<'a>(PhantomData<&'a ()>);
+
+impl<'de: 'a, 'a> Visitor<'de> for BatchVisitor<'a> {
+    type Value = Batch<'a>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of messages")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Batch<'a>, A::Error> {
+        let mut batch = Vec::new();
+        while let Some(message) = list.next_element()? {
+            if batch.len() == MOST_MESSAGES {
+                let why = format!("a batch has more than {MOST_MESSAGES} messages");
+                return Err(A::Error::custom(why));
+            }
+            batch.push(message);
+        }
+        Ok(Batch(batch))
+    }
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Message<'a> {

@@ -112,7 +112,7 @@ pub fn mismatch(id: Option<&str>) -> Vec<u8> {
 
 /// The answer to a call that has no name, or more than one.
 pub fn unreadable_call(id: &str) -> Vec<u8> {
-    let message = "deadstop: params must name the tool once, under `name`";
+    let message = "deadstop: params must name the tool once, under `name`, with fewer than a million values in its arguments";
     answer(id, &json!({ "code": -32602, "message": message }))
 }
 

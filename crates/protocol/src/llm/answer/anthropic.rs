@@ -245,7 +245,7 @@ impl Anthropic {
 
     fn read(&mut self, data: &[u8], sink: &mut Sink<'_>) {
         let Some(event) = parse::<Event<'_>>(data) else {
-            return plainly(data).into_iter().for_each(|data| self.read(&data, sink));
+            return plainly(data, sink).into_iter().for_each(|data| self.read(&data, sink));
         };
         let given = || i64::try_from(count(event.index.count())).unwrap_or(i64::MAX);
         let index = event.index.place().unwrap_or_else(given);
@@ -293,7 +293,7 @@ impl Anthropic {
     /// Reads a whole answer.
     pub(super) fn whole(&mut self, data: &[u8], sink: &mut Sink<'_>) {
         let Some(message) = parse::<Message<'_>>(data) else {
-            return plainly(data).into_iter().for_each(|data| self.whole(&data, sink));
+            return plainly(data, sink).into_iter().for_each(|data| self.whole(&data, sink));
         };
         for block in message.content.unwrap_or_default() {
             sink.thought(block.thinking.as_str());

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::lenient::{Arguments, Count, Text, count};
 use super::openai_chat::{Chat, ToolCall};
 use super::openai_responses::Item;
-use super::whole::Elements;
+use super::whole::{Elements, Parts};
 use super::{Sink, Tally, Voice};
 use crate::llm::Piece;
 use crate::plain;
@@ -89,10 +89,8 @@ impl Anywhere {
         self.each_voice(sink, |voice, sink| {
             voice.event(data, name, sink);
         });
-        if data.trim_ascii_start().starts_with(b"{")
-            && let Ok(value) = plain::read(data)
-        {
-            self.object(&value, sink);
+        if data.trim_ascii_start().starts_with(b"{") {
+            self.objects(data, sink);
         }
     }
 
@@ -100,10 +98,22 @@ impl Anywhere {
     pub(super) fn whole(&mut self, data: &[u8], sink: &mut Sink<'_>) {
         Elements::default().push(data, |object, _| {
             self.each_voice(sink, |voice, sink| voice.whole(object, sink));
-            if let Ok(value) = plain::read(object) {
+            self.objects(object, sink);
+        });
+    }
+
+    /// Looks at an object; of one with too many values at those in it.
+    fn objects(&mut self, data: &[u8], sink: &mut Sink<'_>) {
+        let mut each = |data: &[u8]| {
+            if let Ok(value) = plain::read(data) {
                 self.object(&value, sink);
             }
-        });
+        };
+        if !plain::is_vast(data) {
+            return each(data);
+        }
+        Parts::default().push(data, each);
+        sink.tally.lost = true;
     }
 
     /// The upstream has ended.

@@ -5,6 +5,7 @@
 
 use deadstop_core::{Tokens, Usage};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::Sink;
@@ -47,6 +48,16 @@ struct Chunk<'a> {
     #[serde(borrow, default)]
     model_version: Text<'a>,
     error: Option<Failure>,
+    /// The chunk itself, as Google's Code Assist wraps it.
+    #[serde(borrow)]
+    response: Option<&'a RawValue>,
+}
+
+/// Where a chunk stands.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Place {
+    Outermost,
+    Wrapped,
 }
 
 #[derive(Deserialize)]
@@ -171,9 +182,17 @@ impl Figures {
 impl Gemini {
     /// Reads one chunk.
     pub(super) fn event(&mut self, data: &[u8], sink: &mut Sink<'_>) {
+        self.chunk(data, Place::Outermost, sink);
+    }
+
+    fn chunk(&mut self, data: &[u8], place: Place, sink: &mut Sink<'_>) {
         let Some(chunk) = parse::<Chunk<'_>>(data) else {
-            return plainly(data).into_iter().for_each(|data| self.event(&data, sink));
+            return plainly(data, sink).into_iter().for_each(|data| self.chunk(&data, place, sink));
         };
+        let wrapped = chunk.response.filter(|inner| inner.get().starts_with('{'));
+        if let (Some(inner), Place::Outermost) = (wrapped, place) {
+            self.chunk(inner.get().as_bytes(), Place::Wrapped, sink);
+        }
         sink.tally.counted.named(chunk.model_version.as_str());
         for candidate in chunk.candidates.unwrap_or_default() {
             if let Some(told) = &candidate.grounding_metadata {

@@ -13,6 +13,7 @@ use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visito
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Number, Value};
 
+use super::Sink;
 use crate::plain::{self, DEEPEST};
 
 /// Bytes of arguments beyond which an end that is missing is not looked for.
@@ -28,7 +29,13 @@ pub(super) fn parse<'a, T: Deserialize<'a>>(data: &'a [u8]) -> Option<T> {
 }
 
 /// The same JSON as most clients read it. `None` if that changes nothing, or if it is no JSON.
-pub(super) fn plainly(data: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn plainly(data: &[u8], sink: &mut Sink<'_>) -> Option<Vec<u8>> {
+    if plain::is_vast(data) {
+        // There is no room for a tree of it, which would also join members that come twice.
+        let strict = plain::strict(&String::from_utf8_lossy(data)).into_bytes();
+        sink.tally.lost |= strict == data;
+        return Some(strict).filter(|strict| strict != data);
+    }
     let plain = serde_json::to_vec(&plain::read(data).ok()?).ok()?;
     (plain != data).then_some(plain)
 }

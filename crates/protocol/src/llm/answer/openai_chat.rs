@@ -153,7 +153,7 @@ impl Chat {
             return Fate::Pass;
         }
         let Some(chunk) = parse::<Chunk<'_>>(data) else {
-            return plainly(data).map_or(Fate::Pass, |data| self.event(&data, sink));
+            return plainly(data, sink).map_or(Fate::Pass, |data| self.event(&data, sink));
         };
         let extra = chunk.choices.as_ref().is_none_or(Vec::is_empty)
             && chunk.usage.is_some()
@@ -168,7 +168,7 @@ impl Chat {
     /// Reads a whole answer.
     pub(super) fn whole(&mut self, data: &[u8], sink: &mut Sink<'_>) {
         let Some(chunk) = parse::<Chunk<'_>>(data) else {
-            return plainly(data).into_iter().for_each(|data| self.whole(&data, sink));
+            return plainly(data, sink).into_iter().for_each(|data| self.whole(&data, sink));
         };
         self.finished = chunk.error.is_none() && chunk.object.as_str() != "error";
         self.chunk(chunk, sink);

@@ -195,7 +195,7 @@ impl Responses {
             return;
         }
         let Some(event) = parse::<Event<'_>>(data) else {
-            return plainly(data).into_iter().for_each(|data| self.event(&data, sink));
+            return plainly(data, sink).into_iter().for_each(|data| self.event(&data, sink));
         };
         let index = event.output_index.map(|index| index.0);
         match Kind::of(event.r#type.as_str()) {
@@ -240,7 +240,7 @@ impl Responses {
     /// Reads a whole answer.
     pub(super) fn whole(&mut self, data: &[u8], sink: &mut Sink<'_>) {
         let Some(mut response) = parse::<Response<'_>>(data) else {
-            return plainly(data).into_iter().for_each(|data| self.whole(&data, sink));
+            return plainly(data, sink).into_iter().for_each(|data| self.whole(&data, sink));
         };
         for item in response.output.iter_mut().flatten() {
             let thinks = item.r#type.as_str() == "reasoning";

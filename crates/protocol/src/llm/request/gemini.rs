@@ -9,8 +9,23 @@ use super::news::{News, Speaker};
 use super::{BadRequest, Envelope};
 use crate::llm::{Request, ToolResult};
 
-/// `POST …/models/{model}:generateContent`; the path says which model, and whether in a stream.
+/// `POST …/models/{model}:generateContent`; the path says which model, and whether in a stream. Google's Code
+/// Assist wraps the same and names the model beside it.
 pub(super) fn generate(body: &str) -> Result<Envelope<'_>, BadRequest> {
+    let plain = bare(body)?;
+    if !plain.items.list.is_empty() {
+        return Ok(plain);
+    }
+    let [wrapped, model] = object(body, ["request", "model"], "")?.fields;
+    let Some(wrapped) = wrapped.filter(|wrapped| wrapped.get().starts_with('{')) else {
+        return Ok(plain);
+    };
+    let mut envelope = bare(wrapped.get())?;
+    envelope.request.model = owned(model).unwrap_or_default();
+    Ok(envelope)
+}
+
+fn bare(body: &str) -> Result<Envelope<'_>, BadRequest> {
     let names =
         ["generationConfig", "generation_config", "systemInstruction", "system_instruction"];
     let found = object(body, names, "contents")?;

@@ -65,7 +65,7 @@ pub fn dialect_by_body(by_path: Dialect, path: &str, body: &[u8]) -> Dialect {
     let named = |text: &str| Some(object(text, names, "").ok()?.fields.map(present));
     let body = unmarked(body);
     // A server may read more than strict JSON.
-    let leniently = || named(&plain::read(body).ok()?.to_string());
+    let leniently = || named(&plain::strict(&String::from_utf8_lossy(body)));
     let Some([messages, contents, input, prompt, model]) =
         named(&String::from_utf8_lossy(body)).or_else(leniently)
     else {

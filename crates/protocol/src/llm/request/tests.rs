@@ -313,6 +313,9 @@ fn gemini_contents() {
     let call =
         json!({ "role": "model", "parts": [{ "functionCall": { "name": "book", "args": {} } }] });
     check(Dialect::Gemini, json!({ "contents": [user] }), Some("book a table"), true, &[]);
+    // As Google's Code Assist wraps it.
+    let wrapped = json!({ "model": "g", "request": { "contents": [user] } });
+    check(Dialect::Gemini, wrapped, Some("book a table"), true, &[]);
     check(
         Dialect::Gemini,
         json!({ "contents": [{ "parts": [{ "text": "no role" }] }] }),

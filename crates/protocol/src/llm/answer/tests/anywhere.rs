@@ -242,6 +242,21 @@ fn hole_05_lines_that_only_some_clients_read_are_inspected() {
     assert_eq!(calls(Dialect::Gemini, Form::Events, &torn), [RM]);
 }
 
+/// Google's Code Assist wraps each chunk in an object; the Gemini CLI uses it with a Google login.
+#[test]
+fn hole_05_answers_of_code_assist_are_inspected() {
+    let call = json!({ "functionCall": { "name": "rm", "args": { "path": "/" } } });
+    let gemini = json!({ "candidates": [{ "content": { "parts": [call] } }] });
+    let wrapped = json!({ "response": gemini, "traceId": "t" });
+    assert_eq!(calls(Dialect::Gemini, Form::Json, &wrapped.to_string()), [RM]);
+    assert_eq!(calls(Dialect::Gemini, Form::Events, &stream(&[wrapped.clone()])), [RM]);
+    // A `response` of another kind is none, and one within another is none that a client reads.
+    for other in [json!("x"), json!(null), json!([gemini]), wrapped] {
+        let odd = json!({ "response": other });
+        assert!(calls(Dialect::Gemini, Form::Json, &odd.to_string()).is_empty(), "{odd}");
+    }
+}
+
 /// Some clients put a call together from its parts and wait for nothing else.
 #[test]
 fn hole_05_calls_that_are_never_done_are_inspected() {
