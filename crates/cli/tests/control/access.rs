@@ -216,11 +216,12 @@ fn projects_are_walls() {
     for args in [&["agents"][..], &["sessions"], &["incidents"], &["policy", "versions"]] {
         assert_eq!(house.ask_as(theirs, args).fine().out, "", "{args:?}");
     }
-    let stranger = house.ask_as(theirs, &["agents", "show", "seeker"]);
-    stranger.refused("the server knows no agent `seeker`", "deadstop agents");
+    for args in [&["agents", "show", "seeker"][..], &["agents", "on", "seeker"]] {
+        let stranger = house.ask_as(theirs, args);
+        stranger.refused("the server knows no agent `seeker`", "deadstop agents");
+    }
     for args in [
-        &["agents", "on", "seeker"][..],
-        &["explain", incident],
+        &["explain", incident][..],
         &["incidents", "ack", incident, "--note", "mine"],
         &["policy", "get", "--agent", "seeker"],
     ] {
