@@ -14,6 +14,7 @@ mod events;
 mod fingerprint;
 mod govern;
 mod grants;
+mod hourly;
 mod listing;
 pub mod log;
 pub mod metrics;
@@ -35,7 +36,6 @@ pub mod settings;
 mod step;
 mod texts;
 pub mod trace;
-mod unpriced;
 mod writer;
 
 use std::collections::{BTreeSet, HashMap};

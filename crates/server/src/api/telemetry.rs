@@ -29,6 +29,9 @@ use crate::door::decode::{self, Fault};
 /// Bytes of a request, packed.
 const LARGEST: usize = 8 << 20;
 
+/// Bytes of a request, unpacked.
+const UNPACKED: usize = 16 << 20;
+
 /// Calls of one request; exporters send 512 at a time unless they are told otherwise.
 const MOST_CALLS: usize = 20_000;
 
@@ -92,23 +95,26 @@ async fn take(
             format!("the body is larger than {most} MB: send smaller batches"),
         )
     })?;
-    let clear = decode::whole(&parts.headers, &body).map_err(|fault| match fault {
-        Fault::TooLarge => {
-            Problem::new(Code::TooLarge, "the body is too large when it is unpacked")
-        }
-        Fault::Broken => Problem::new(
-            Code::BadRequest,
-            "the body cannot be unpacked: send it plainly, or as gzip, deflate, br or zstd",
-        ),
-    })?;
+    let clear =
+        decode::whole_up_to(&parts.headers, &body, UNPACKED).map_err(|fault| match fault {
+            Fault::TooLarge => {
+                Problem::new(Code::TooLarge, "the body is too large when it is unpacked")
+            }
+            Fault::Broken => Problem::new(
+                Code::BadRequest,
+                "the body cannot be unpacked: send it plainly, or as gzip, deflate, br or zstd",
+            ),
+        })?;
     let clear = clear.as_deref().unwrap_or(&body);
     let read = match signal {
         Signal::Traces => deadstop_otlp::traces(clear, format),
         Signal::Logs => deadstop_otlp::logs(clear, format),
         Signal::Metrics => deadstop_otlp::metrics(clear, format),
     };
-    let Batch { calls, mut rejected, .. } =
-        read.map_err(|error| Problem::new(Code::BadRequest, error.to_string()))?;
+    let Batch { calls, mut rejected, .. } = read.map_err(|error| match error.is_too_large() {
+        true => Problem::new(Code::TooLarge, error.to_string()),
+        false => Problem::new(Code::BadRequest, error.to_string()),
+    })?;
     let mut taking = Taking { app, who, chains: HashMap::new() };
     for (at, call) in calls.into_iter().enumerate() {
         if at >= MOST_CALLS {

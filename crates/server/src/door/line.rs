@@ -24,6 +24,7 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tower::ServiceExt;
 
+use crate::net::slow::Timed;
 use crate::ways::goal;
 
 /// How long a connection is kept without being used.
@@ -34,8 +35,53 @@ const MOST_IDLE: usize = 512;
 /// How long a proxy may take to open its tunnel, and the upstream to agree on TLS.
 const AGREED: Duration = Duration::from_secs(30);
 
-type Wire = http1::Connection<TokioIo<Stream>, Full<Bytes>>;
+type Wire = http1::Connection<TokioIo<Stream>, Sending>;
 type Place = (Way, Scheme, Authority);
+
+/// The body of a request to an upstream.
+pub(crate) enum Sending {
+    /// All of it is there.
+    Whole(Full<Bytes>),
+    /// It is passed on while it arrives.
+    Passing(Timed<Incoming>),
+}
+
+impl From<Full<Bytes>> for Sending {
+    fn from(body: Full<Bytes>) -> Sending {
+        Sending::Whole(body)
+    }
+}
+
+impl Body for Sending {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        match &mut *self {
+            Sending::Whole(body) => {
+                Pin::new(body).poll_frame(context).map_err(|never| match never {})
+            }
+            Sending::Passing(body) => Pin::new(body).poll_frame(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Sending::Whole(body) => body.is_end_stream(),
+            Sending::Passing(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Sending::Whole(body) => body.size_hint(),
+            Sending::Passing(body) => body.size_hint(),
+        }
+    }
+}
 
 /// Why a request got no answer.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +105,7 @@ type Idle = HashMap<Place, VecDeque<(Instant, Line)>>;
 
 /// One connection, polled by the call that uses it and by no background task.
 struct Line {
-    sender: http1::SendRequest<Full<Bytes>>,
+    sender: http1::SendRequest<Sending>,
     wire: Wire,
     /// The proxy at its end, if that forwards requests.
     forwarder: Option<Arc<Proxy>>,
@@ -83,8 +129,9 @@ impl Lines {
     pub(crate) async fn send(
         &self,
         way: &Way,
-        mut request: Request<Full<Bytes>>,
+        request: Request<impl Into<Sending>>,
     ) -> Result<Response<Answer>, Broken> {
+        let mut request = request.map(Into::into);
         let uri = request.uri().clone();
         let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
             return Err(Broken::Connect("the address has no host".into()));
@@ -169,7 +216,7 @@ async fn let_go(idle: Weak<Mutex<Idle>>) {
 impl Line {
     /// Writes a request's address as the other side wants it: the path alone, or for a proxy that
     /// forwards the whole URL.
-    fn address(&self, request: &mut Request<Full<Bytes>>, uri: &Uri) {
+    fn address(&self, request: &mut Request<Sending>, uri: &Uri) {
         let Some(proxy) = &self.forwarder else {
             let path = uri.path_and_query().map_or("/", |path| path.as_str());
             *request.uri_mut() = path.parse().unwrap_or_default();
@@ -199,8 +246,8 @@ impl Line {
     /// Sends a request; gives it back where nothing of it went out.
     async fn send(
         &mut self,
-        request: Request<Full<Bytes>>,
-    ) -> Result<Response<Incoming>, (Broken, Option<Request<Full<Bytes>>>)> {
+        request: Request<Sending>,
+    ) -> Result<Response<Incoming>, (Broken, Option<Request<Sending>>)> {
         let mut sent = std::pin::pin!(self.sender.try_send_request(request));
         let wire = &mut self.wire;
         std::future::poll_fn(|context| {
