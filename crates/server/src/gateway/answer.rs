@@ -375,10 +375,10 @@ async fn refused(flow: &mut Flow, cut: Cut) -> Whole {
 
 /// An answer that is too large to be kept until its end: what was read of it is judged, and the rest as it passes.
 async fn large(mut passing: Passing, read: Vec<Bytes>, pieces: &[Piece]) -> Whole {
-    if let Some(reader) = &passing.reader {
-        if let Err(cut) = judged(&mut passing.flow, reader, pieces).await {
-            return refused(&mut passing.flow, cut).await;
-        }
+    if let Some(reader) = &passing.reader
+        && let Err(cut) = judged(&mut passing.flow, reader, pieces).await
+    {
+        return refused(&mut passing.flow, cut).await;
     }
     if passing.is_unread {
         passing.reader = None;

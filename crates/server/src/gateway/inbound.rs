@@ -29,6 +29,7 @@ pub(super) struct Inbound<'a> {
 }
 
 /// Why a request is not read.
+#[derive(Debug, Clone, Copy)]
 pub(super) enum NotRead {
     Packed(Fault),
     /// It has too many parts.

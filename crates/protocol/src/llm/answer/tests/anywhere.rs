@@ -249,7 +249,7 @@ fn hole_05_answers_of_code_assist_are_inspected() {
     let gemini = json!({ "candidates": [{ "content": { "parts": [call] } }] });
     let wrapped = json!({ "response": gemini, "traceId": "t" });
     assert_eq!(calls(Dialect::Gemini, Form::Json, &wrapped.to_string()), [RM]);
-    assert_eq!(calls(Dialect::Gemini, Form::Events, &stream(&[wrapped.clone()])), [RM]);
+    assert_eq!(calls(Dialect::Gemini, Form::Events, &stream(std::slice::from_ref(&wrapped))), [RM]);
     // A `response` of another kind is none, and one within another is none that a client reads.
     for other in [json!("x"), json!(null), json!([gemini]), wrapped] {
         let odd = json!({ "response": other });
