@@ -9,7 +9,7 @@ XTASK := $(TARGET)/debug/xtask
 NPM ?= npm
 ENGINE := --package deadstop-core --package deadstop-effect --package deadstop-protocol --package deadstop-gate
 
-.PHONY: fuzz differential help program quick install dist crates docs book cast run demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny advisories sbom clients mcp-clients hosts frameworks sdk-python sdk-node api telemetry leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster compare faults packaging million commands traces recorded mutants mutants-reader flipped clean emitters bench-telemetry
+.PHONY: fuzz bombs differential help program quick install dist crates docs book cast run demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny advisories sbom clients mcp-clients hosts frameworks sdk-python sdk-node api telemetry leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster compare faults packaging million commands traces recorded mutants mutants-reader flipped clean emitters bench-telemetry
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -161,6 +161,9 @@ api: program ## The API against its own document, with cases made up by schemath
 
 leaks: program ## Secrets on every way in, and a search for them in all that is kept or said
 	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/api/leaks
+
+bombs: program ## Small bodies that unpack to large ones: how much memory each takes above the idle program
+	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/api/bombs
 
 faults: ## Redis killed or frozen, PostgreSQL restarted, a node killed, under load: what was let through, as a table
 	$(CARGO) test --locked --package deadstop --test fleet fleet::faults -- --nocapture --test-threads=1 > $(TARGET)/faults; \

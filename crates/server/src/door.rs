@@ -24,7 +24,7 @@ use crate::net::slow::Timed;
 use crate::operator::OPERATOR_HEADER;
 pub(crate) use caller::Caller;
 use deadstop_warden::trace::{TRACEPARENT, Trace};
-pub(crate) use line::{Answer, Lines, fetch};
+pub(crate) use line::{Answer, Lines, Sending, fetch};
 
 /// The beginning of a path: `/agent/{name}` and `/session/{id}`, both optional.
 pub(crate) struct Prefix<'a> {
@@ -139,16 +139,19 @@ pub(crate) async fn read_body(
 ) -> Result<Bytes, Response<Body>> {
     match Limited::new(Timed::new(body, limit), most).collect().await {
         Ok(read) => Ok(read.to_bytes()),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-            let text = "the request is larger than max_body_mib allows";
-            Err(plain(StatusCode::PAYLOAD_TOO_LARGE, text))
-        }
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(larger()),
         Err(error) if is_late(&*error) => {
             let text = "the request took longer than body_timeout_seconds allows";
             Err(plain(StatusCode::REQUEST_TIMEOUT, text))
         }
         Err(_) => Err(plain(StatusCode::BAD_REQUEST, "the request broke off")),
     }
+}
+
+/// The answer to a request that is too large to be read.
+pub(crate) fn larger() -> Response<Body> {
+    let text = "the request is larger than max_body_mib allows";
+    plain(StatusCode::PAYLOAD_TOO_LARGE, text)
 }
 
 fn is_late(error: &(dyn std::error::Error + 'static)) -> bool {

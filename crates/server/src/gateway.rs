@@ -19,6 +19,7 @@ mod watch;
 use std::sync::Arc;
 
 use axum::body::Body;
+use bytes::Bytes;
 use deadstop_core::{GuardId, Status, Trip, Verdict};
 use deadstop_protocol::llm::Dialect;
 use deadstop_protocol::llm::client::Client;
@@ -28,6 +29,7 @@ use deadstop_protocol::llm::refusal::{self, Refusal};
 use deadstop_protocol::llm::request::{self, Brings};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http_body_util::Full;
 use hyper::body::Incoming;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -35,15 +37,16 @@ use crate::api::auth::{Auth, KEY_HEADER};
 use crate::config::{Config, OnKill};
 use crate::door::decode::{Fault, REQUEST_UNREADABLE};
 use crate::door::{
-    Caller, Lines, OURS, ascii, brought, identify, keep_headers, plain, read_body,
+    Caller, Lines, OURS, Sending, ascii, brought, identify, keep_headers, larger, plain, read_body,
     strip_hop_by_hop, too_large, trace, unavailable, warned,
 };
+use crate::net::slow::Timed;
 use crate::page;
 use admission::{Admission, Passed};
 use deadstop_store::StoreError;
 use deadstop_warden::{Asking, Resolved, Thread, Warden};
-use flow::{Cut, Flow, Why};
-use inbound::Inbound;
+use flow::{Cut, Flow, Why, refuses_unread};
+use inbound::{Inbound, NotRead};
 use route::Route;
 
 type Request = http::Request<Incoming>;
@@ -100,7 +103,11 @@ impl Gateway {
     ) -> Result<Response<Body>, Response<Body>> {
         let (parts, body) = request.into_parts();
         let caller = self.caller(&parts.headers, route).await?;
-        let body = read_body(body, self.config.max_body, self.config.body_timeout).await?;
+        let (body, upload) = if is_large_upload(&parts, route, self.config.max_body) {
+            (Bytes::new(), Some(Timed::new(body, self.config.body_timeout)))
+        } else {
+            (read_body(body, self.config.max_body, self.config.body_timeout).await?, None)
+        };
         let inbound = Inbound::new(&parts, body, route).map_err(not_read)?;
         let opened = inbound.open();
         let who = self.who(&caller, &parts.headers, route, opened.as_ref()).await?;
@@ -117,6 +124,9 @@ impl Gateway {
         chain.trace = trace(&parts.headers);
         if let Some(why) = self.warden.closed(&chain) {
             return Err(unavailable(why));
+        }
+        if upload.is_some() && refuses_unread(&chain) {
+            return Err(larger());
         }
 
         let asked = inbound.with_usage(opened.as_ref());
@@ -141,8 +151,15 @@ impl Gateway {
 
         let hide_usage = asked.is_some();
         let mut parts = outbound(parts, hide_usage || exchange.results.is_some());
+        if !exchange.dialect.is_other() || refuses_unread(&flow.chain) {
+            // A call could be fetched in two parts of which neither is one.
+            parts.headers.remove(header::RANGE);
+        }
         flow.sends(&mut parts.headers);
-        let body = inbound.outbound(noted, asked);
+        let body = match upload {
+            Some(upload) => Sending::Passing(upload),
+            None => Full::new(inbound.outbound(noted, asked)).into(),
+        };
         let sent = tokio::select! {
             biased;
             () = flow.stopped() => return Err(Box::pin(self.stopped(&exchange, flow)).await),
@@ -270,6 +287,20 @@ fn outbound(mut parts: Parts, changes: bool) -> Parts {
     parts
 }
 
+/// Whether a request sends files that are larger than any body that is read, to a path of no dialect. A form of
+/// files asks no model, so it passes on as it arrives.
+fn is_large_upload(parts: &Parts, route: &Route<'_>, most: usize) -> bool {
+    let text = |name| parts.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let form = text(header::CONTENT_TYPE).is_some_and(|kind| {
+        kind.trim_start().get(..10).is_some_and(|kind| kind.eq_ignore_ascii_case("multipart/"))
+    });
+    let length = text(header::CONTENT_LENGTH).and_then(|length| length.parse::<usize>().ok());
+    let named = request::dialect(route.provider.api, parts.method.as_str(), &route.path);
+    form && length.is_some_and(|length| length > most)
+        && named.is_other()
+        && !parts.headers.contains_key(header::CONTENT_ENCODING)
+}
+
 /// Whether an SDK says that it has sent this request before.
 fn attempt(headers: &HeaderMap) -> Attempt {
     let count = headers.get("x-stainless-retry-count").and_then(|count| count.to_str().ok());
@@ -313,13 +344,20 @@ fn websocket_refused() -> Response<Body> {
     response
 }
 
-/// The answer to a packed request that cannot be judged.
-fn not_read(fault: Fault) -> Response<Body> {
-    match fault {
-        Fault::TooLarge => too_large(),
-        Fault::Broken => plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, REQUEST_UNREADABLE),
+/// The answer to a request that cannot be judged.
+fn not_read(why: NotRead) -> Response<Body> {
+    match why {
+        NotRead::Crowded => plain(StatusCode::PAYLOAD_TOO_LARGE, CROWDED),
+        NotRead::Packed(Fault::TooLarge) => too_large(),
+        NotRead::Packed(Fault::Broken) => {
+            plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, REQUEST_UNREADABLE)
+        }
     }
 }
+
+/// Why a request with too many parts is not passed on.
+const CROWDED: &str = "the request has more parts than Deadstop reads (about 100,000 messages, or 600,000 numbers in \
+                       lists); send less";
 
 /// The answer to a request that opens a session beside the gateway.
 fn leaving() -> Response<Body> {

@@ -14,6 +14,7 @@ mod events;
 mod fingerprint;
 mod govern;
 mod grants;
+mod hourly;
 mod listing;
 pub mod log;
 mod lookup;
@@ -39,7 +40,6 @@ mod step;
 mod stop;
 mod texts;
 pub mod trace;
-mod unpriced;
 mod writer;
 
 use std::collections::HashMap;

@@ -66,6 +66,7 @@ pub struct Metrics {
     waited: AtomicU64,
     dropped: AtomicU64,
     shed: AtomicU64,
+    unread: AtomicU64,
     exported: AtomicU64,
     not_exported: AtomicU64,
     lines_not_exported: AtomicU64,
@@ -189,6 +190,11 @@ impl Metrics {
     /// Counts a call that was refused because too many were in flight.
     pub fn shed(&self) {
         add(&self.shed, 1);
+    }
+
+    /// Counts an answer of no dialect that passed, though Deadstop could not read all of it.
+    pub fn unread(&self) {
+        add(&self.unread, 1);
     }
 
     /// Counts calls that were exported as telemetry.
@@ -388,6 +394,11 @@ impl Metrics {
                 &self.dropped,
             ),
             ("deadstop_shed", "Calls refused because too many were in flight.", &self.shed),
+            (
+                "deadstop_unread",
+                "Answers outside the model APIs that passed without being read to their end.",
+                &self.unread,
+            ),
             ("deadstop_telemetry_exported", "Calls exported as spans.", &self.exported),
             (
                 "deadstop_telemetry_dropped",

@@ -10,8 +10,8 @@ use parking_lot::RwLock;
 
 use super::{Scope, now};
 use crate::fingerprint::Mutes;
+use crate::hourly::Hourly;
 use crate::settings::{Capture, InForce};
-use crate::unpriced::Unpriced;
 use deadstop_protocol::prices::Prices;
 
 /// A project in use.
@@ -28,7 +28,9 @@ pub struct Project {
     /// Which texts are kept, and for how long.
     pub settings: RwLock<Arc<InForce>>,
     prices: RwLock<Arc<Prices>>,
-    unpriced: Unpriced,
+    /// Models without a price, and providers whose answers cannot be read, that the log has named.
+    unpriced: Hourly,
+    unread: Hourly,
     /// The time up to which this node has read which scopes other nodes have used.
     pub caught_up: AtomicU64,
 }
@@ -53,7 +55,8 @@ impl Project {
             mutes: RwLock::default(),
             settings: RwLock::default(),
             prices: RwLock::default(),
-            unpriced: Unpriced::default(),
+            unpriced: Hourly::default(),
+            unread: Hourly::default(),
             caught_up: AtomicU64::new(0),
         }
     }
@@ -82,6 +85,11 @@ impl Project {
     /// Whether the log is to say now that a model's price is not known: once an hour.
     pub fn warns_of_price(&self, model: &str) -> bool {
         self.unpriced.is_due(model, now())
+    }
+
+    /// Whether the log is to say now that a provider's answer was not read: once an hour.
+    pub fn warns_of_unread(&self, provider: &str) -> bool {
+        self.unread.is_due(provider, now())
     }
 
     /// Puts prices into force.

@@ -32,6 +32,9 @@ use crate::door::decode::{self, Fault};
 /// Bytes of a request, packed.
 const LARGEST: usize = 8 << 20;
 
+/// Bytes of a request, unpacked.
+const UNPACKED: usize = 16 << 20;
+
 /// Calls of one request; exporters send 512 at a time unless they are told otherwise.
 const MOST_CALLS: usize = 20_000;
 
@@ -153,7 +156,7 @@ fn read(
     format: Format,
     signal: Signal,
 ) -> Result<Batch, Problem> {
-    let clear = decode::whole(headers, body).map_err(|fault| match fault {
+    let clear = decode::whole_up_to(headers, body, UNPACKED).map_err(|fault| match fault {
         Fault::TooLarge => {
             Problem::new(Code::TooLarge, "the body is too large when it is unpacked")
         }
@@ -168,7 +171,10 @@ fn read(
         Signal::Logs => deadstop_otlp::logs(clear, format),
         Signal::Metrics => deadstop_otlp::metrics(clear, format),
     };
-    read.map_err(|error| Problem::new(Code::BadRequest, error.to_string()))
+    read.map_err(|error| match error.is_too_large() {
+        true => Problem::new(Code::TooLarge, error.to_string()),
+        false => Problem::new(Code::BadRequest, error.to_string()),
+    })
 }
 
 fn format(headers: &HeaderMap) -> Result<Format, Problem> {

@@ -235,13 +235,22 @@ impl Decoder {
 
 /// A whole body in clear; `None` if it is not packed.
 pub(crate) fn whole(headers: &HeaderMap, body: &Bytes) -> Result<Option<Vec<u8>>, Fault> {
+    whole_up_to(headers, body, MOST)
+}
+
+/// The same for a body that may unpack to so many bytes.
+pub(crate) fn whole_up_to(
+    headers: &HeaderMap,
+    body: &Bytes,
+    most: usize,
+) -> Result<Option<Vec<u8>>, Fault> {
     match Decoder::new(headers) {
         Decoder::Identity => Ok(None),
         Decoder::Unreadable if body.is_empty() => Ok(None),
         Decoder::Unreadable => Err(Fault::Broken),
         Decoder::TooLarge => Err(Fault::TooLarge),
-        Decoder::Gzip { mut unpack, .. } => unpack_piece(&mut *unpack, body, MOST).map(Some),
-        Decoder::Packed(mut unpack) => unpack_piece(&mut *unpack, body, MOST).map(Some),
+        Decoder::Gzip { mut unpack, .. } => unpack_piece(&mut *unpack, body, most).map(Some),
+        Decoder::Packed(mut unpack) => unpack_piece(&mut *unpack, body, most).map(Some),
     }
 }
 

@@ -37,6 +37,11 @@ impl Latch {
         self.open.store(true, Ordering::Relaxed);
     }
 
+    /// Whether the client reads the rest.
+    pub(super) fn is_open(&self) -> bool {
+        self.open.load(Ordering::Relaxed)
+    }
+
     /// Whether all of the request was written.
     pub(super) fn is_written(&self) -> bool {
         !self.blocked.load(Ordering::Relaxed)

@@ -29,6 +29,7 @@ use tower::ServiceExt;
 
 use super::chunks::{self, Chunks};
 use super::gate::{Gate, Latch};
+use crate::net::slow::Timed;
 use crate::ways::goal;
 
 /// How long a connection is kept without being used.
@@ -39,8 +40,53 @@ const MOST_IDLE: usize = 512;
 /// How long a proxy may take to open its tunnel, and the upstream to agree on TLS.
 const AGREED: Duration = Duration::from_secs(30);
 
-type Wire = http1::Connection<Gate, Full<Bytes>>;
+type Wire = http1::Connection<Gate, Sending>;
 type Place = (Way, Scheme, Authority);
+
+/// The body of a request to an upstream.
+pub(crate) enum Sending {
+    /// All of it is there.
+    Whole(Full<Bytes>),
+    /// It is passed on while it arrives.
+    Passing(Timed<Incoming>),
+}
+
+impl From<Full<Bytes>> for Sending {
+    fn from(body: Full<Bytes>) -> Sending {
+        Sending::Whole(body)
+    }
+}
+
+impl Body for Sending {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        match &mut *self {
+            Sending::Whole(body) => {
+                Pin::new(body).poll_frame(context).map_err(|never| match never {})
+            }
+            Sending::Passing(body) => Pin::new(body).poll_frame(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Sending::Whole(body) => body.is_end_stream(),
+            Sending::Passing(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Sending::Whole(body) => body.size_hint(),
+            Sending::Passing(body) => body.size_hint(),
+        }
+    }
+}
 
 /// Why a request got no answer.
 #[derive(Debug, thiserror::Error)]
@@ -85,7 +131,7 @@ struct Bare {
 
 /// One connection, polled by the call that uses it and by no background task.
 struct Line {
-    sender: http1::SendRequest<Full<Bytes>>,
+    sender: http1::SendRequest<Sending>,
     wire: Wire,
     latch: Arc<Latch>,
     /// The proxy at its end, if that forwards requests.
@@ -110,8 +156,9 @@ impl Lines {
     pub(crate) async fn send(
         &self,
         way: &Way,
-        mut request: Request<Full<Bytes>>,
+        request: Request<impl Into<Sending>>,
     ) -> Result<Response<Answer>, Broken> {
+        let mut request = request.map(Into::into);
         let uri = request.uri().clone();
         let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
             return Err(Broken::Connect("the address has no host".into()));
@@ -124,7 +171,11 @@ impl Lines {
                 None => (Box::pin(self.connect(way, &uri)).await?, false),
             };
             line.address(&mut request, &uri);
-            line.latch.shut();
+            match request.body() {
+                Sending::Whole(_) => line.latch.shut(),
+                // Its rest may follow while the answer comes, so the client does both.
+                Sending::Passing(_) => line.latch.open(),
+            }
             match line.send(request).await {
                 Ok(response) => {
                     if let Some(why) = line.shut_out(&response) {
@@ -216,7 +267,7 @@ impl Kept {
 impl Line {
     /// Writes a request's address as the other side wants it: the path alone, or for a proxy that
     /// forwards the whole URL.
-    fn address(&self, request: &mut Request<Full<Bytes>>, uri: &Uri) {
+    fn address(&self, request: &mut Request<Sending>, uri: &Uri) {
         let Some(proxy) = &self.forwarder else {
             let path = uri.path_and_query().map_or("/", |path| path.as_str());
             *request.uri_mut() = path.parse().unwrap_or_default();
@@ -246,8 +297,8 @@ impl Line {
     /// Sends a request; gives it back where nothing of it went out.
     async fn send(
         &mut self,
-        request: Request<Full<Bytes>>,
-    ) -> Result<Response<Incoming>, (Broken, Option<Request<Full<Bytes>>>)> {
+        request: Request<Sending>,
+    ) -> Result<Response<Incoming>, (Broken, Option<Request<Sending>>)> {
         let mut sent = std::pin::pin!(self.sender.try_send_request(request));
         let wire = &mut self.wire;
         std::future::poll_fn(|context| {
@@ -302,7 +353,8 @@ impl Answer {
         let chunked = headers.contains_key(header::TRANSFER_ENCODING);
         let counted = !chunked && headers.contains_key(header::CONTENT_LENGTH);
         // While the rest of a large request is still to be written, the client does both.
-        if counted || response.body().is_end_stream() || !line.latch.is_written() {
+        let clients = line.latch.is_open() || !line.latch.is_written();
+        if counted || clients || response.body().is_end_stream() {
             line.latch.open();
             let line = Some((line, home));
             return response.map(|body| Answer(Source::Client { body, line }));

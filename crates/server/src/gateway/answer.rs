@@ -18,7 +18,7 @@ use deadstop_protocol::llm::client::Client;
 use deadstop_protocol::llm::request::Brings;
 use deadstop_protocol::llm::{Dialect, Piece, quota as windows, refusal};
 use deadstop_warden::metrics::Reply;
-use http::{HeaderMap, Response, header};
+use http::{HeaderMap, HeaderValue, Response, header};
 use http_body::Frame;
 use http_body_util::BodyExt;
 
@@ -37,7 +37,7 @@ const TOO_LONG: &str = "the answer is larger than 32 MiB, which is the most that
 
 /// Why a stream breaks off that holds more than Deadstop reads.
 const TOO_LONG_PART: &str = "an event of the stream, or the arguments of its calls, are larger than Deadstop \
-                             reads (16 MiB)";
+                             reads (16 MiB), or hold too many values";
 
 /// Passes an answer on.
 pub(super) async fn pass(
@@ -68,19 +68,22 @@ pub(super) async fn pass(
     let status = parts.status;
     flow.watch(Reply::Status(status.as_u16()));
     if leads_away(&parts, exchange) {
-        flow.settle(Status::Ok);
-        flow.booked().await;
-        return answered(refusal::failed(exchange.dialect, 502, LED_AWAY));
+        if !may_lead_away(exchange) || !flow.may_pass_unread(ELSEWHERE) {
+            flow.settle(Status::Ok);
+            flow.booked().await;
+            return answered(refusal::failed(exchange.dialect, 502, LED_AWAY));
+        }
+        parts.headers.append("x-deadstop-warning", HeaderValue::from_static(ELSEWHERE));
     }
     let failed = !status.is_success();
-    if failed && is_other(exchange.dialect) {
+    if failed && exchange.dialect.is_other() {
         // Passed on faithfully. The status says whose failure it is.
         flow.ends(status);
         // The client may send it again at once, to another node.
         flow.booked().await;
         return Response::from_parts(parts, Body::new(body));
     }
-    if !is_other(exchange.dialect) && is_opaque(&kind(&parts.headers)) {
+    if !exchange.dialect.is_other() && is_opaque(&kind(&parts.headers)) {
         flow.fail(Failure::provider(How::Unreadable));
         flow.booked().await;
         return answered(refusal::failed(exchange.dialect, 502, OPAQUE));
@@ -104,6 +107,9 @@ pub(super) async fn pass(
     if flow.thread.is_none() {
         reader.without_echo();
     }
+    if exchange.dialect.is_other() {
+        reader.read_by_parts();
+    }
     if form == Form::Json {
         return match whole(body, flow, reader, decoder, (&parts, exchange)).await {
             Whole::Fine(bytes, warnings, ended) => {
@@ -118,8 +124,12 @@ pub(super) async fn pass(
             }
             Whole::Refused(cut) => gateway.cut(exchange, &cut),
             Whole::Broken(problem) => answered(refusal::failed(exchange.dialect, 502, &problem)),
-            // Embeddings hold no tool calls, and many of them are large.
-            Whole::TooLarge(passing) if exchange.dialect == Dialect::OpenAiEmbeddings => {
+            // Embeddings hold no tool calls, and many of them are large. What is no model's answer is read on as
+            // it passes.
+            Whole::TooLarge(mut passing)
+                if exchange.dialect.is_other() || !holds_calls(exchange.dialect) =>
+            {
+                passing.client = exchange.client;
                 Response::from_parts(parts, Body::new(*passing))
             }
             Whole::TooLarge(mut passing) => {
@@ -152,7 +162,7 @@ fn form(headers: &HeaderMap, exchange: &Exchange) -> Option<Form> {
     let kind = kind(headers);
     let list = matches!(dialect, Dialect::Gemini | Dialect::Ollama) && exchange.stream;
     let is_media = ["audio/", "image/", "video/"].iter().any(|media| kind.starts_with(media));
-    if is_other(dialect) {
+    if dialect.is_other() {
         return match exchange.brings? {
             Brings::File => Some(Form::File),
             Brings::Document if kind.starts_with("text/event-stream") => Some(Form::Events),
@@ -215,16 +225,20 @@ const OPAQUE: &str = "the answer is in a form or a character set that Deadstop d
 const LED_AWAY: &str = "the provider answers with a redirect, which would lead the client past Deadstop; \
                         send the path that the provider wants, or put its new address into base_url";
 
+/// Why an answer of no dialect may pass unread: its provider keeps files elsewhere.
+const ELSEWHERE: &str = "the answer lies elsewhere, where Deadstop does not look for tool calls";
+
 /// Whether an answer sends the client elsewhere: clients follow a redirect to the provider itself, with
-/// the same request. What is only fetched (a file, for example) may lie elsewhere.
+/// the same request. What is only fetched and brings no calls may lie elsewhere.
 fn leads_away(parts: &http::response::Parts, exchange: &Exchange) -> bool {
-    let fetched = exchange.fetches && is_other(exchange.dialect) && exchange.brings.is_none();
+    let fetched = exchange.fetches && exchange.dialect.is_other() && exchange.brings.is_none();
     parts.status.is_redirection() && parts.headers.contains_key(header::LOCATION) && !fetched
 }
 
-/// Whether a dialect is none of a model's answers.
-fn is_other(dialect: Dialect) -> bool {
-    matches!(dialect, Dialect::OpenAiOther | Dialect::AnthropicOther | Dialect::GeminiOther)
+/// Whether the policy decides about that: providers keep files elsewhere, and what answers with pictures or
+/// sounds brings no calls. A model is asked here, or not at all.
+fn may_lead_away(exchange: &Exchange) -> bool {
+    exchange.dialect.is_other() && (exchange.fetches || exchange.brings.is_none())
 }
 
 /// The answer's content type; empty without the header.
@@ -273,49 +287,55 @@ async fn whole(
                 let Ok(bytes) = frame.into_data() else { continue };
                 let clear = decoder.feed(&bytes);
                 unpacked += clear.len();
-                if decoder.is_too_large() || (!decoder.is_identity() && unpacked > MOST) {
-                    flow.fail(Failure::provider(How::Unreadable));
-                    return Whole::Broken(TOO_LARGE.to_owned());
-                }
-                if decoder.is_unreadable() {
-                    flow.fail(Failure::provider(How::Unreadable));
-                    return Whole::Broken(UNREADABLE.to_owned());
-                }
+                size += bytes.len();
                 reader.push(&clear, &mut pieces);
                 decoder.passed(decoder.fresh());
-                size += bytes.len();
                 read.push(bytes);
             }
         }
-        if size > MOST_JSON {
-            let mut passing = Passing::new(body, flow, Some(reader), decoder, Dialect::OpenAiOther);
-            passing.ready.extend(read.into_iter().map(Frame::data));
-            return Whole::TooLarge(Box::new(passing));
+        let fault = fault(&decoder).or_else(|| {
+            // Without packing, a larger answer is refused for its length, or read on as it passes.
+            let goes_on = decoder.is_identity() || exchange.dialect.is_other();
+            (!goes_on && unpacked > MOST).then_some(TOO_LARGE)
+        });
+        match fault {
+            Some(fault) if !may_stay_unread(&flow, exchange.dialect, fault) => {
+                flow.fail(Failure::provider(How::Unreadable));
+                return Whole::Broken(fault.to_owned());
+            }
+            None if size.max(unpacked) <= MOST_JSON => {}
+            None => {
+                // Embeddings are larger than anything else, and are not read.
+                let reader = Some(reader).filter(|_| holds_calls(exchange.dialect));
+                let passing = Passing::new(body, flow, reader, decoder, exchange.dialect);
+                return large(passing, read, &pieces).await;
+            }
+            Some(_) => {
+                reader.finish(&mut pieces);
+                let mut passing = Passing::new(body, flow, Some(reader), decoder, exchange.dialect);
+                passing.is_unread = true;
+                return large(passing, read, &pieces).await;
+            }
         }
     }
     reader.finish(&mut pieces);
     flow.whole = head.status.is_success();
-    // Embeddings hold no tool calls, in whatever form they come.
-    let holds_calls = !is_other(exchange.dialect) && exchange.dialect != Dialect::OpenAiEmbeddings;
-    if reader.unread() && flow.whole && !exchange.guessed && holds_calls {
+    let answers = !exchange.dialect.is_other() && holds_calls(exchange.dialect);
+    if reader.unread() && flow.whole && !exchange.guessed && answers {
         flow.fail(Failure::provider(How::Unreadable));
         flow.booked().await;
         return Whole::Broken(OPAQUE.to_owned());
     }
-    let mut taken = flow.take(&reader, &pieces);
-    if let Some((_, words)) = flow.asks() {
-        taken = flow.take_words(words.await);
-    }
-    let judged = match taken {
-        Ok(()) => flow.judge_whole().await,
-        Err(cut) => Err(cut),
-    };
-    if let Err(cut) = judged {
-        flow.take_back();
-        flow.settle(Status::Cancelled);
-        flow.settle_kills().await;
+    if reader.lost()
+        && !may_stay_unread(&flow, exchange.dialect, TOO_LONG_PART)
+        && !(exchange.guessed && flow.may_pass_unread(TOO_LONG_PART))
+    {
+        flow.fail(Failure::provider(How::Unreadable));
         flow.booked().await;
-        return Whole::Refused(cut);
+        return Whole::Broken(TOO_LONG_PART.to_owned());
+    }
+    if let Err(cut) = judged(&mut flow, &reader, &pieces).await {
+        return refused(&mut flow, cut).await;
     }
     let bytes = match read.len() {
         1 => read.remove(0),
@@ -332,6 +352,58 @@ async fn whole(
     flow.booked().await;
     let ended = flow.ended();
     Whole::Fine(bytes, flow.warnings(), ended)
+}
+
+/// Judges what was read of an answer of which nothing has passed yet.
+async fn judged(flow: &mut Flow, reader: &Reader, pieces: &[Piece]) -> Result<(), Cut> {
+    let mut taken = flow.take(reader, pieces);
+    if let Some((_, words)) = flow.asks() {
+        taken = flow.take_words(words.await);
+    }
+    taken?;
+    flow.judge_whole().await
+}
+
+/// An answer of which nothing has passed yet, and nothing will.
+async fn refused(flow: &mut Flow, cut: Cut) -> Whole {
+    flow.take_back();
+    flow.settle(Status::Cancelled);
+    flow.settle_kills().await;
+    flow.booked().await;
+    Whole::Refused(cut)
+}
+
+/// An answer that is too large to be kept until its end: what was read of it is judged, and the rest as it passes.
+async fn large(mut passing: Passing, read: Vec<Bytes>, pieces: &[Piece]) -> Whole {
+    if let Some(reader) = &passing.reader
+        && let Err(cut) = judged(&mut passing.flow, reader, pieces).await
+    {
+        return refused(&mut passing.flow, cut).await;
+    }
+    if passing.is_unread {
+        passing.reader = None;
+    }
+    passing.shape = Shape::Lines;
+    passing.ready.extend(read.into_iter().map(Frame::data));
+    Whole::TooLarge(Box::new(passing))
+}
+
+/// Why nothing more can be unpacked of an answer.
+fn fault(decoder: &Decoder) -> Option<&'static str> {
+    if decoder.is_too_large() {
+        return Some(TOO_LARGE);
+    }
+    decoder.is_unreadable().then_some(UNREADABLE)
+}
+
+/// Whether the answers of a dialect may hold tool calls, in whatever form they come.
+fn holds_calls(dialect: Dialect) -> bool {
+    dialect != Dialect::OpenAiEmbeddings
+}
+
+/// Whether an answer may pass that is not read, or not to its end.
+fn may_stay_unread(flow: &Flow, dialect: Dialect, why: &str) -> bool {
+    !holds_calls(dialect) || (dialect.is_other() && flow.may_pass_unread(why))
 }
 
 /// Done when a kill is on disk, or something is decided elsewhere.
@@ -360,6 +432,8 @@ struct Passing {
     edge: Edge,
     judged: Edge,
     shape: Shape,
+    /// Whether some of it passes unread, because the policy allows that.
+    is_unread: bool,
     /// Why it must break off: the upstream did, or no error event can be added to it.
     breaks: Option<axum::BoxError>,
     /// The stream's last bytes, and what they wait for: a kill is on disk before the client hears
@@ -428,6 +502,7 @@ impl Passing {
             judged: edge.clone(),
             edge,
             shape: Shape::Events,
+            is_unread: false,
             breaks: None,
             last_words: None,
         }
@@ -441,14 +516,16 @@ impl Passing {
         };
         self.pieces.clear();
         let clear = self.decoder.feed(&bytes);
-        if self.decoder.is_too_large() {
-            return self.break_off(TOO_LARGE);
-        }
-        if self.decoder.is_unreadable() {
-            return self.break_off(UNREADABLE);
+        if let Some(fault) = fault(&self.decoder) {
+            if !self.goes_on_unread(fault) {
+                return self.break_off(fault);
+            }
+            self.reader = None;
+            self.ready.push_back(Frame::data(bytes));
+            return;
         }
         let pass = reader.push(&clear, &mut self.pieces);
-        if reader.lost() {
+        if reader.lost() && !self.goes_on_unread(TOO_LONG_PART) {
             return self.break_off(TOO_LONG_PART);
         }
         let asks = self.pieces.iter().any(|piece| matches!(piece, Piece::ToolCall { .. }));
@@ -484,6 +561,12 @@ impl Passing {
                 self.cut(&cut);
             }
         }
+    }
+
+    /// Whether what cannot be read passes.
+    fn goes_on_unread(&mut self, why: &str) -> bool {
+        self.is_unread = self.is_unread || may_stay_unread(&self.flow, self.dialect, why);
+        self.is_unread
     }
 
     /// Ends a stream that cannot be judged, at once and without a word that a client could take for its

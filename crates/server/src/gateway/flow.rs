@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use deadstop_core::{
-    Answer, Call, Decision, Digest, Failure, How, Millis, NanoUsd, Outcome, Progress, Quota,
-    Status, Tokens, Trip, Usage, Verdict,
+    Answer, Call, Decision, Digest, Failure, How, Millis, Mode, NanoUsd, OnHarm, Outcome, Progress,
+    Quota, Status, Tokens, Trip, Usage, Verdict,
 };
 use deadstop_protocol::facts;
 use deadstop_protocol::llm::Piece;
@@ -227,6 +227,22 @@ impl Flow {
     /// Why the next call of this chain will be refused, if it will.
     pub(super) fn ended(&self) -> Option<String> {
         self.chain.stopped().map(|stopped| stopped.sentence())
+    }
+
+    /// Whether an answer of no dialect may pass that Deadstop cannot read, or not to its end. It is counted then.
+    pub(super) fn may_pass_unread(&self, why: &str) -> bool {
+        if refuses_unread(&self.chain) {
+            return false;
+        }
+        self.warden.metrics.unread();
+        let server = self.call.model().and_then(|call| call.server.as_deref());
+        let server = server.unwrap_or_default();
+        if self.chain.project.warns_of_unread(server) {
+            tracing::warn!(
+                "an answer of {server} passed unread: {why}; to refuse such answers, set harm.unreadable = \"block\""
+            );
+        }
+        true
     }
 
     /// What was let pass with a warning.
@@ -522,6 +538,17 @@ impl Flow {
         let (warden, chain) = (Arc::clone(&self.warden), self.chain.clone());
         async move { warden.settle_kills(&chain).await }
     }
+}
+
+/// Whether what Deadstop cannot read is refused, though no model is asked: where the policy wants more done about
+/// unreadable commands than a warning.
+pub(super) fn refuses_unread(chain: &Chain) -> bool {
+    let policies = chain.policies();
+    chain.scopes().iter().any(|scope| {
+        let policy = policies.of(scope.kind());
+        let warns = matches!(policy.harm.unreadable, OnHarm::Allow | OnHarm::Warn);
+        policy.mode == Mode::Enforce && policy.harm.enabled && !warns
+    })
 }
 
 /// Whether it is a part of the answer itself.

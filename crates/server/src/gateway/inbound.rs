@@ -28,23 +28,34 @@ pub(super) struct Inbound<'a> {
     pub(super) client: Client,
 }
 
+/// Why a request is not read.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum NotRead {
+    Packed(Fault),
+    /// It has too many parts.
+    Crowded,
+}
+
 impl<'a> Inbound<'a> {
-    /// A body is refused that is too large when it is unpacked, or is packed in a way that Deadstop does not read: its
-    /// provider may know how to.
+    /// A body is refused that is too large when it is unpacked, that has too many parts, or that is packed in a way that
+    /// Deadstop does not read: its provider may know how to.
     pub(super) fn new(
         parts: &Parts,
         body: Bytes,
         route: &'a Route<'_>,
-    ) -> Result<Inbound<'a>, Fault> {
+    ) -> Result<Inbound<'a>, NotRead> {
         let (method, path) = (parts.method.as_str(), route.path.as_str());
         let named = request::dialect(route.provider.api, method, path);
-        let unpacked = decode::whole(&parts.headers, &body)?;
+        let unpacked = decode::whole(&parts.headers, &body).map_err(NotRead::Packed)?;
         let narrow = plain::utf8(unpacked.as_deref().unwrap_or(&body));
         let is_json = |text: &Vec<u8>| plain::is_json(text);
         let unpacked = narrow.filter(is_json).or(unpacked);
         let clear = unpacked.as_deref().unwrap_or(&body);
         let dialect = request::dialect_by_body(named, path, clear);
         let headers = parts.headers.iter();
+        if request::is_crowded(dialect, clear) {
+            return Err(NotRead::Crowded);
+        }
         let client = Client::of(
             headers.filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?))),
         );

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response, header};
-use http_body_util::Full;
+use http_body::Body as _;
 
 use super::route::Route;
 use crate::config::{Provider, Secret};
-use crate::door::{Answer, KEY_HEADERS, Lines, keep_headers};
+use crate::door::{Answer, KEY_HEADERS, Lines, Sending, keep_headers};
 use deadstop_protocol::llm::Api;
 
 /// Why nothing came back.
@@ -27,7 +26,7 @@ pub(super) enum Failed {
 pub(super) async fn send(
     lines: &Lines,
     mut parts: Parts,
-    body: Bytes,
+    body: Sending,
     route: &Route<'_>,
     most: Duration,
 ) -> Result<Response<Answer>, Failed> {
@@ -37,12 +36,15 @@ pub(super) async fn send(
     if let Some(host) = host.and_then(|host| HeaderValue::from_str(&host).ok()) {
         parts.headers.insert(header::HOST, host);
     }
-    if parts.headers.contains_key(header::CONTENT_LENGTH) {
+    if let (true, Sending::Whole(body)) =
+        (parts.headers.contains_key(header::CONTENT_LENGTH), &body)
+        && let Some(length) = body.size_hint().exact()
+    {
         // The body may have become longer.
-        parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+        parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
     }
     authorise(&mut parts, route.provider);
-    let request = Request::from_parts(parts, Full::new(body));
+    let request = Request::from_parts(parts, body);
     let sent = lines.send(&route.provider.way, request);
     match tokio::time::timeout(most, sent).await {
         Err(_) => Err(Failed::Timeout),

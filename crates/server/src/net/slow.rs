@@ -1,7 +1,8 @@
 //! Clients that are too slow: a body that trickles in, and an answer that is not read.
 //!
 //! Both would hold a connection, its memory and its place among the calls in flight for as long as
-//! the client likes. A body has a time limit as a whole. An answer has a pace: while the client's
+//! the client likes. A body has a time limit as a whole, and more time as it arrives: a large file over a slow
+//! line is no attack. An answer has a pace: while the client's
 //! side of the connection is full, some of it must be read within each stretch of time. A model that
 //! thinks for minutes is not cut by that: while there is nothing to send, nothing is late.
 
@@ -18,18 +19,23 @@ use tokio::time::{Instant, Sleep};
 /// Bytes that a client must read in each stretch of time in which it keeps us waiting.
 const LEAST: usize = 4096;
 
-/// A request's body with a time limit. The limit begins when the body is first waited for: most bodies
-/// have arrived with the head, and need no timer.
+/// Bytes of a body that earn it another second.
+const PACE: u64 = 16 * 1024;
+
+/// A request's body with a time limit, and a second more for each 16 KiB of it. The limit begins when the body is
+/// first waited for: most bodies have arrived with the head, and need no timer.
 pub(crate) struct Timed<B> {
     body: B,
     limit: Duration,
+    began: Option<Instant>,
     over: Option<Pin<Box<Sleep>>>,
+    arrived: u64,
 }
 
 impl<B> Timed<B> {
     /// A body that must be here within `limit`.
     pub(crate) fn new(body: B, limit: Duration) -> Timed<B> {
-        Timed { body, limit, over: None }
+        Timed { body, limit, began: None, over: None, arrived: 0 }
     }
 }
 
@@ -46,12 +52,21 @@ where
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
+            if let Some(bytes) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
+                self.arrived += bytes.len() as u64;
+            }
             return Poll::Ready(frame.map(|frame| frame.map_err(io::Error::other)));
         }
-        let limit = self.limit;
-        let over = self.over.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
-        ready!(over.as_mut().poll(context));
-        Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())))
+        let began = *self.began.get_or_insert_with(Instant::now);
+        let end = began + self.limit + Duration::from_secs(self.arrived / PACE);
+        let over = self.over.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(end)));
+        loop {
+            ready!(over.as_mut().poll(context));
+            if Instant::now() >= end {
+                return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
+            }
+            over.as_mut().reset(end);
+        }
     }
 
     fn is_end_stream(&self) -> bool {
@@ -152,6 +167,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http_body_util::BodyExt;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     const STRETCH: Duration = Duration::from_secs(60);
@@ -172,6 +188,43 @@ mod tests {
         let written = paced.write_all(&vec![7; 64 << 10]).await;
         reader.abort();
         written.is_ok()
+    }
+
+    /// A body of 64 chunks, one a second.
+    struct Dripping {
+        each: usize,
+        left: usize,
+        next: Pin<Box<Sleep>>,
+    }
+
+    impl Body for Dripping {
+        type Data = Bytes;
+        type Error = io::Error;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+            if self.left == 0 {
+                return Poll::Ready(None);
+            }
+            ready!(self.next.as_mut().poll(context));
+            self.next.as_mut().reset(Instant::now() + Duration::from_secs(1));
+            self.left -= 1;
+            Poll::Ready(Some(Ok(Frame::data(Bytes::from(vec![7; self.each])))))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_trickles_is_late_and_a_large_one_is_not() {
+        let arrives = async |each: usize| {
+            let next = Box::pin(tokio::time::sleep(Duration::from_secs(1)));
+            let body = Dripping { each, left: 64, next };
+            Timed::new(body, Duration::from_secs(10)).collect().await.is_ok()
+        };
+        assert!(!arrives(1).await);
+        assert!(!arrives(12 * 1024).await);
+        assert!(arrives(16 * 1024).await);
     }
 
     #[tokio::test(start_paused = true)]

@@ -282,12 +282,146 @@ async fn hole_03_a_batch_does_not_lead_past_the_gateway() {
     }
 }
 
-/// A client follows a redirect to the results of a batch.
+fn strict() -> Value {
+    json!({ "harm": { "enabled": true, "unreadable": "ask" }, "access": { "deny": ["delete_*"] } })
+}
+
+/// A client follows a redirect to the results of a batch. Many providers keep files elsewhere, so it is refused
+/// only where the policy wants it.
 #[tokio::test]
 async fn hole_03_results_of_files_do_not_lie_elsewhere() {
+    let away = [("Location", "http://127.0.0.1:1/results"), ("Content-Length", "0")];
     for path in ["/openai/v1/files/f_1/content", "/anthropic/v1/messages/batches/b_1/results"] {
-        let away = [("Location", "http://127.0.0.1:1/results"), ("Content-Length", "0")];
-        let (_, got) = answered(Ask::get(path), Reply::head(302, &away)).await;
+        let gate = Gate::start(strict(), move |_| Reply::head(302, &away)).await;
+        let got = gate.ask(&Ask::get(path).by("worker", "s1")).await;
         assert_eq!(got.status, 502, "{path}: {}", got.text());
+        let (gate, got) = answered(Ask::get(path), Reply::head(302, &away)).await;
+        assert_eq!((got.status, got.header("location")), (302, Some(away[0].1)), "{path}");
+        let warning = got.header("x-deadstop-warning").unwrap_or_default();
+        assert!(warning.contains("lies elsewhere"), "{path}: {warning}");
+        assert!(
+            gate.ask(&Ask::get("/metrics")).await.text().contains("deadstop_unread_total 1"),
+            "{path}"
+        );
+        // A model is asked here or not at all, and so is what only its body may tell.
+        for ask in [
+            Speech::Chat.says(false, "Tidy up"),
+            Ask::post("/own/v1/chat", &json!({ "message": "Tidy up" })),
+        ] {
+            assert_eq!(gate.ask(&ask.by("worker", "s1")).await.status, 502, "{path}");
+        }
+    }
+}
+
+/// An answer of no dialect that is too large to be read as a whole is read as it passes.
+#[tokio::test]
+async fn hole_05_large_answers_of_no_dialect_are_inspected() {
+    let call = json!({ "tool_calls": [{ "name": "delete_asset", "parameters": { "path": "a" } }] });
+    let page = json!({ "text": "y".repeat(1 << 20) }).to_string();
+    let many = format!("{page},").repeat(40);
+    let pages =
+        |first: &str, last: &str| format!("{{\"pages\":[{first},{many}{last}]}}").into_bytes();
+    let json = |body: &[u8]| Reply::of(200, "application/json", body);
+    let post = || Ask::post("/own/v1/ocr", &json!({ "document": "d" }));
+
+    for ask in [post(), Ask::get("/own/v1/files/f_1/content")] {
+        let fine = pages("{}", &page);
+        let (_, got) = answered(ask.clone(), json(&fine)).await;
+        assert_eq!((got.status, got.complete, got.body == fine), (200, true, true), "{}", ask.path);
+        // The call is behind what was read before anything passed.
+        let late = pages("{}", &call.to_string());
+        let (_, got) = answered(ask.clone(), json(&late)).await;
+        assert!(got.status == 200 && got.body.len() < late.len(), "{}: {}", ask.path, got.status);
+        assert!(!got.text().contains("parameters"), "{}", ask.path);
+    }
+    // And this one before it: nothing has passed, so that the client is told.
+    let early = json(&pages(&call.to_string(), &page));
+    refused("early", post(), early).await;
+    // An object that is too large itself was not read whole.
+    let reply = json(&pages("{}", &page));
+    let gate = Gate::start(strict(), move |_| reply.clone()).await;
+    let got = gate.ask(&post().by("worker", "s1")).await;
+    assert!(got.status == 502 || !got.complete, "{}", got.status);
+    // A picture within an object has no parts.
+    let picture =
+        json!({ "data": [{ "b64_json": "A".repeat(33 << 20) }] }).to_string().into_bytes();
+    let (_, got) = answered(post(), json(&picture)).await;
+    assert_eq!((got.status, got.complete, got.body.len()), (200, true, picture.len()));
+}
+
+/// Embeddings are larger than what is read, packed or not.
+#[tokio::test]
+async fn large_embeddings_pass() {
+    let body = json!({ "data": [{ "embedding": "A".repeat(33 << 20) }] }).to_string().into_bytes();
+    let ask = || Ask::post("/openai/v1/embeddings", &json!({ "model": "m", "input": ["a"] }));
+    let (_, got) = answered(ask(), Reply::of(200, "application/json", &body)).await;
+    assert_eq!((got.status, got.complete, got.body.len()), (200, true, body.len()));
+    let packed = pack("gzip", &[body]).concat();
+    let length = packed.len().to_string();
+    let head = [
+        ("Content-Type", "application/json"),
+        ("Content-Encoding", "gzip"),
+        ("Content-Length", &length),
+    ];
+    let reply = Reply::head(200, &head).then(Step::Raw(packed.clone()));
+    let (_, got) = answered(ask(), reply).await;
+    assert_eq!((got.status, got.complete, got.body.len()), (200, true, packed.len()));
+}
+
+/// A file may be packed in a way that only its client knows.
+#[tokio::test]
+async fn a_file_in_an_unknown_packing_passes() {
+    let head = [
+        ("Content-Type", "application/octet-stream"),
+        ("Content-Encoding", "aws-chunked"),
+        ("Content-Length", "2"),
+    ];
+    let reply = Reply::head(200, &head).then(Step::Raw(b"{}".to_vec()));
+    let ask = Ask::get("/own/v1/files/f_1/content");
+    let (_, got) = answered(ask.clone(), reply.clone()).await;
+    assert_eq!((got.status, got.complete, got.text().as_str()), (200, true, "{}"));
+    let gate = Gate::start(strict(), move |_| reply.clone()).await;
+    let got = gate.ask(&ask.by("worker", "s1")).await;
+    assert!(!got.complete || got.status == 502, "{}", got.status);
+}
+
+/// A form with files asks no model, so it may be larger than any body that is read.
+#[tokio::test]
+async fn large_files_are_sent_on_as_they_arrive() {
+    let form = |path: &str, kind: &str| {
+        let mut ask = Ask::of("POST", path, None).with("content-type", kind);
+        ask.body = vec![b'x'; 3 << 20];
+        ask.by("worker", "s1")
+    };
+    let multipart = "multipart/form-data; boundary=b";
+    for (policy, path, kind, expected) in [
+        (deny(), "/openai/v1/files", multipart, 200),
+        (deny(), "/openai/v1/files", "application/json", 413),
+        (deny(), "/openai/v1/chat/completions", multipart, 413),
+        (strict(), "/openai/v1/files", multipart, 413),
+    ] {
+        let answer = |_: &_| Reply::json(200, &json!({ "id": "file_1" }));
+        let gate = Gate::with(policy, answer, |config| config.max_body = 1 << 20).await;
+        let ask = form(path, kind);
+        let got = gate.ask(&ask).await;
+        assert_eq!(got.status, expected, "{path} {kind}: {}", got.text());
+        if expected == 200 {
+            assert!(gate.upstream.last().body == ask.body, "the whole file is there");
+        }
+    }
+}
+
+/// A client that fetches an answer in parts sees a call of which no part is one.
+#[tokio::test]
+async fn hole_05_answers_are_not_fetched_in_parts() {
+    let answer = |_: &_| Reply::json(200, &json!({}));
+    for (policy, path, passes) in [
+        (deny(), "/openai/v1/responses/resp_1", false),
+        (deny(), "/openai/v1/files/f_1/content", true),
+        (strict(), "/openai/v1/files/f_1/content", false),
+    ] {
+        let gate = Gate::start(policy, answer).await;
+        gate.ask(&Ask::get(path).with("range", "bytes=0-9").by("worker", "s1")).await;
+        assert_eq!(gate.upstream.last().header("range").is_some(), passes, "{path}");
     }
 }
