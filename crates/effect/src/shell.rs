@@ -10,6 +10,7 @@ mod clients;
 mod code;
 mod command;
 mod containers;
+mod databases;
 mod deeds;
 mod disks;
 mod fetch;

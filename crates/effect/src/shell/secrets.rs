@@ -3,7 +3,8 @@
 use brush_parser::ast;
 use deadstop_core::{HarmKind, Reach, Recovery};
 
-use super::command::{DATABASES, unwrapped, value_of};
+use super::command::{unwrapped, value_of};
+use super::databases::DATABASES;
 use super::fetch::Taint;
 use super::{Input, Parts, Walk};
 use crate::{Effects, secret, target};

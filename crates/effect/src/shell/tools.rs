@@ -3,14 +3,16 @@
 //! Mostly a table: a program, and the words that must follow in this order for something to be
 //! gone. Options between them do not matter, what comes after is the target.
 
+mod stores;
 mod table;
 
 use deadstop_core::{Harm, HarmKind, Reach, Recovery};
 
 use super::super::name::Words;
-use super::super::{graphql, http, remote, sql, target};
+use super::super::{graphql, remote, target};
 use super::Input;
 use super::command::value_of;
+use stores::{mongo, query, redis};
 use table::{DEEDS, Deed};
 
 /// What such a command does, if it does harm.
@@ -742,64 +744,6 @@ fn cloud(name: &str, arguments: &[String]) -> Option<(String, String)> {
     let rest = words.get(at + 1..).unwrap_or(&[]);
     let target = if rest.is_empty() { named.unwrap_or_default() } else { target::join(rest) };
     Some((format!("{name} {}", words[..=at].join(" ")), target))
-}
-
-/// SQL that a cloud's tool runs.
-fn query(arguments: &[String]) -> Option<(String, String)> {
-    let text = value_of(arguments, &["--command"]);
-    let text = text.as_ref().or_else(|| arguments.iter().rev().find(|word| word.contains(' ')))?;
-    let deed = sql::of(text)?.harms.into_iter().next()?;
-    Some((deed.verb, deed.target))
-}
-
-fn redis(name: &str, arguments: &[String], input: &Input) -> Option<(String, String)> {
-    let host = value_of(arguments, &["-h", "-u"]).unwrap_or_default();
-    let flushes = arguments.windows(2).find(|pair| {
-        pair[0].eq_ignore_ascii_case("eval") && pair[1].to_ascii_lowercase().contains("flush")
-    });
-    if let Some(pair) = flushes {
-        return Some((format!("{name} EVAL"), pair[1].clone()));
-    }
-    let fed = input.text.as_deref().unwrap_or_default();
-    let mut said: Vec<Vec<&str>> =
-        fed.lines().map(|line| line.split_whitespace().collect()).collect();
-    said.push(operands(arguments).into_iter().filter(|word| **word != *host).collect());
-    said.iter().find_map(|words| {
-        let (command, keys) = words.split_first()?;
-        match command.to_ascii_uppercase().as_str() {
-            flush @ ("FLUSHALL" | "FLUSHDB") => {
-                Some((format!("{name} {flush}"), http::place(&host)))
-            }
-            delete @ ("DEL" | "UNLINK" | "HDEL" | "GETDEL") => {
-                let keys = match keys {
-                    [] => target::join(&input.from),
-                    keys => target::join(keys),
-                };
-                Some((format!("{name} {delete}"), keys))
-            }
-            _ => None,
-        }
-    })
-}
-
-fn mongo(name: &str, arguments: &[String], fed: Option<&str>) -> Option<(String, String)> {
-    let script = value_of(arguments, &["--eval"]).or_else(|| fed.map(str::to_owned))?;
-    let deeds = [
-        "dropDatabase(",
-        "deleteMany(",
-        "deleteOne(",
-        ".drop(",
-        ".remove(",
-        "dropUser(",
-        "shutdownServer(",
-        "shutdown:",
-        "removeShard(",
-        "dropIndexes(",
-        "dropRole(",
-        "updateMany({},",
-    ];
-    let deed = deeds.iter().find(|deed| script.contains(*deed))?;
-    Some((format!("{name} {}", deed.trim_matches(['.', '('])), target::clip(script.trim())))
 }
 
 fn is_down_with_volumes(arguments: &[String]) -> bool {

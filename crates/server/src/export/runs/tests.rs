@@ -1,3 +1,5 @@
+//! Runs of sessions: when one begins, what stands below it, and what ends it.
+
 use deadstop_core::{
     Context, Ends, GuardId, Measure, Millis, NanoUsd, ScopeKind, Status, Tokens, Trip,
 };
