@@ -105,7 +105,7 @@ test('without a budget there is no line', async () => {
   const tab = await open(browser);
   const { page } = tab;
   await page.goto(`${world.url}/costs?by=hour`);
-  await page.getByText('no agent, no session').waitFor();
+  await page.getByText('No budget is set for the project').waitFor();
   await until('the bars', async () => (await drawn(page)).bar > 10, 60_000);
   assert.equal((await drawn(page)).covered, 0);
   assert.equal(await page.getByText('dashed red line').count(), 0);
