@@ -70,7 +70,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A download that is put where a shell, git or a scheduler runs it, or where it lets somebody log in.
+    /// A download that is put where a shell, git or a scheduler runs it, or where it lets people log in.
     pub(super) fn places_download(&mut self, path: &str) {
         if self.is_system_file(path) {
             self.writes_system("download", path);
@@ -140,7 +140,7 @@ fn is_unchecked(name: &str, arguments: &[String]) -> bool {
     })
 }
 
-/// Rights that are given to others, and addresses under which anybody reaches this machine or what it keeps.
+/// Rights that are given to others, and addresses under which others reach this machine or what it keeps.
 fn shares(name: &str, arguments: &[String]) -> bool {
     let words = operands(arguments);
     let has = |flags: &[&str]| arguments.iter().any(|word| flags.contains(&word.as_str()));
@@ -173,7 +173,7 @@ fn shares(name: &str, arguments: &[String]) -> bool {
     }
 }
 
-/// A source of packages that anybody on the way can replace: by plain HTTP, or from a host that is not checked.
+/// A source of packages that any machine on the way can replace: by plain HTTP, or from a host that is not checked.
 fn unsafe_source(name: &str, arguments: &[String]) -> Option<String> {
     let words = operands(arguments);
     let installs = words.iter().take(2).any(|word| {

@@ -1,4 +1,4 @@
-//! File servers: a directory that anybody on the network can read from then on.
+//! File servers: a directory that every machine on the network can read from then on.
 
 use deadstop_core::{HarmKind, Reach, Recovery};
 
