@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use deadstop_client::{Key, Patience, Server};
 use deadstop_core::{FailMode, Outcome, Verdict};
-use deadstop_gate::{Ask, By, Found, Gate, Judgement, ScopePath, Setup, SubAgent};
+use deadstop_gate::{Ask, By, Found, Gate, Judgement, ScopePath, Setup, SubAgent, Told};
 use deadstop_protocol::facts;
 use deadstop_protocol::hook::{Event, Host, Kind, Moment, Output, Reply, ToolUse};
 
@@ -233,6 +233,7 @@ fn ask(
                 arguments: tool.arguments.clone(),
                 cwd,
                 spawns: tool.spawns,
+                trace: None,
             });
             if tool.id.is_none() && answer.allowed() {
                 gate.remember(place, &what(tool), &id);
@@ -255,7 +256,8 @@ fn ask(
                 Some(id) => {
                     let result = Some(facts::result(text));
                     let outcome = Outcome { status: *status, result, ..Outcome::default() };
-                    let answer = gate.settle_soon(place, &id, &outcome, text);
+                    let told = Told { outcome: &outcome, text, trace: None };
+                    let answer = gate.settle_soon(place, &id, told);
                     match gate.recall(place, &advice_for(&id)) {
                         Some(advice) => answer.steered(&advice),
                         None => answer,

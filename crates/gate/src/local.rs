@@ -657,7 +657,7 @@ fn spoken(verdict: Verdict, trips: &[Trip], notice: Option<String>) -> Judgement
             advice: trip.advice.clone(),
         })
         .collect();
-    Judgement { verdict, trips, incident: None, by: By::Local, notice }
+    Judgement { notice, ..Judgement::of(verdict, trips, By::Local) }
 }
 
 /// Removes all that is known of a session. Called while the folder is held.

@@ -58,6 +58,7 @@ mod harm {
                 arguments,
                 cwd: Some(self.project.path().to_path_buf()),
                 spawns: false,
+                trace: None,
             })
         }
 

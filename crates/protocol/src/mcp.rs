@@ -10,8 +10,9 @@ mod message;
 mod note;
 mod refusal;
 mod tools;
+mod trace;
 
-pub use call::{Asked, Ended, asked, ended, suspect, traceparent};
+pub use call::{Asked, Ended, asked, ended, suspect};
 pub use events::Events;
 pub use message::{Envelope, Message, Unreadable, key, read};
 pub use note::noted;
@@ -19,6 +20,7 @@ pub use refusal::{
     Why, cancelled, failure, mismatch, refuse, refuse_all, unreadable, unreadable_call,
 };
 pub use tools::{Listed, Listing, listing};
+pub use trace::{InTrace, Unnamed, in_trace, traced};
 
 /// The method that runs a tool.
 pub const CALL: &str = "tools/call";

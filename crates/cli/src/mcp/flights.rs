@@ -8,13 +8,22 @@ use deadstop_core::Digest;
 /// Ids of calls that were answered in the server's place, while it may still answer them itself.
 const MOST_DEAD: usize = 4096;
 
+/// A call as the gate knows it, which judges it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Ours {
+    /// Its id there.
+    pub(super) id: String,
+    /// The span in which its client made it, if the client says so.
+    pub(super) trace: Option<String>,
+}
+
 /// A call that the server works on.
 #[derive(Debug, Clone)]
 pub(super) struct Flight {
     /// Its id as it came.
     pub(super) id: String,
-    /// Its id at the gate, which judges it.
-    pub(super) ours: String,
+    /// The same call at the gate.
+    pub(super) ours: Ours,
     pub(super) since: Instant,
     /// Whether a thread watches for an order to stop it.
     pub(super) watched: bool,
@@ -81,7 +90,7 @@ impl Flights {
     }
 
     /// Long calls without a watching thread; marks them as watched, so the caller must start one.
-    pub(super) fn unwatched(&mut self, long: impl Fn(&Flight) -> bool) -> Vec<(Digest, String)> {
+    pub(super) fn unwatched(&mut self, long: impl Fn(&Flight) -> bool) -> Vec<(Digest, Ours)> {
         let mut found = Vec::new();
         for (key, flight) in &mut self.calls {
             if !flight.watched && long(flight) {
@@ -97,8 +106,8 @@ impl Flights {
         self.calls.iter().filter(|(_, flight)| late(flight)).map(|(key, _)| *key).collect()
     }
 
-    /// Whether a call still runs under this id of ours.
-    pub(super) fn runs(&self, key: Digest, ours: &str) -> bool {
-        self.calls.get(&key).is_some_and(|flight| flight.ours == ours)
+    /// Whether a call still runs, and is not another one with the same id of the client.
+    pub(super) fn runs(&self, key: Digest, ours: &Ours) -> bool {
+        self.calls.get(&key).is_some_and(|flight| flight.ours == *ours)
     }
 }

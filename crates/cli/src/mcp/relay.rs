@@ -12,11 +12,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use deadstop_core::{Digest, Outcome, Status, Verdict};
-use deadstop_gate::{Ask, By, Gate, Judgement, ScopePath};
-use deadstop_protocol::mcp::{self, Envelope, Message, Why};
+use deadstop_gate::{Ask, By, Gate, Judgement, ScopePath, Told};
+use deadstop_protocol::mcp::{self, Envelope, Message, Unnamed, Why};
 use serde_json::json;
 
-use super::flights::{Flight, Flights};
+use super::flights::{Flight, Flights, Ours};
 
 /// How long later messages wait for a call to be judged.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -73,11 +73,20 @@ struct Turn {
 
 /// How a call ended.
 struct End {
-    ours: String,
+    ours: Ours,
     outcome: Outcome,
     text: String,
     /// Hears what the model should be told because of the result.
     advice: Option<Sender<Option<String>>>,
+}
+
+/// A call that may run.
+struct Admitted<'m, 'a> {
+    message: &'m Message<'a>,
+    ours: Ours,
+    advice: Option<String>,
+    /// Its span, where the server exports it.
+    span: Option<String>,
 }
 
 /// What a relay is told.
@@ -288,7 +297,9 @@ impl Relay {
                 self.give_up(admitted);
                 return;
             };
-            let ours = format!("{}-{}", self.run, self.number.fetch_add(1, Ordering::Relaxed));
+            let id = format!("{}-{}", self.run, self.number.fetch_add(1, Ordering::Relaxed));
+            let trace = mcp::in_trace(message).map(|said| said.parent.into_owned());
+            let ours = Ours { id, trace };
             let answer = self.ask(&ours, asked);
             if let Some(notice) = &answer.notice {
                 self.say(notice);
@@ -297,14 +308,18 @@ impl Relay {
                 true => {
                     let steers = answer.verdict == Verdict::Steer;
                     let advice = answer.trips.into_iter().find_map(|trip| trip.advice);
-                    admitted.push((message, ours, advice.filter(|_| steers)));
+                    let (advice, span) = (advice.filter(|_| steers), answer.span);
+                    admitted.push(Admitted { message, ours, advice, span });
                 }
                 false => *why = Some(self.refused(&answer)),
             }
         }
         if whys.iter().all(Option::is_none) {
+            // There are no headers here: the server can read our span in the message only.
+            let spans = admitted.iter().filter_map(|one| Some((one.message, one.span.as_deref()?)));
+            let traced = mcp::traced(line, &spans.collect::<Vec<_>>(), Unnamed::IsNamed);
             let mut flights = lock(&self.flights);
-            for (message, ours, advice) in admitted {
+            for Admitted { message, ours, advice, .. } in admitted {
                 // A notification gets no answer, so its call ends as soon as it is sent.
                 let Some((id, key)) = message.id.zip(message.key()) else {
                     self.end(ours, Status::Cancelled, "");
@@ -315,7 +330,7 @@ impl Relay {
                 flights.call(key, Flight { id, ours, since, watched: false, advice });
             }
             drop(flights);
-            self.send(line);
+            self.send(traced.as_deref().unwrap_or(line));
             return;
         }
         self.give_up(admitted);
@@ -342,7 +357,7 @@ impl Relay {
     }
 
     /// Asks the gate about one call. If the session is paused, the call is held.
-    fn ask(&self, ours: &str, asked: mcp::Asked) -> Judgement {
+    fn ask(&self, ours: &Ours, asked: mcp::Asked) -> Judgement {
         // Calls that ended earlier are settled first, so that they count.
         let mut settling = lock(&self.settling);
         while *settling > 0 {
@@ -351,12 +366,13 @@ impl Relay {
         drop(settling);
         let ask = Ask {
             place: self.place.clone(),
-            id: ours.to_owned(),
+            id: ours.id.clone(),
             tool: asked.name,
             server: Some(self.server.clone()),
             arguments: asked.arguments,
             cwd: std::env::current_dir().ok(),
             spawns: false,
+            trace: ours.trace.clone(),
         };
         let until = Instant::now() + HOLD;
         loop {
@@ -383,14 +399,14 @@ impl Relay {
     }
 
     /// Calls that were admitted and are not sent on.
-    fn give_up(&self, admitted: Vec<(&Message<'_>, String, Option<String>)>) {
-        for (_, ours, _) in admitted {
+    fn give_up(&self, admitted: Vec<Admitted<'_, '_>>) {
+        for Admitted { ours, .. } in admitted {
             self.end(ours, Status::Cancelled, "");
         }
     }
 
     /// Tells how a call ended, in the background.
-    fn end(&self, ours: String, status: Status, text: &str) {
+    fn end(&self, ours: Ours, status: Status, text: &str) {
         *lock(&self.settling) += 1;
         let outcome = Outcome { status, ..Outcome::default() };
         let _ = self.ends.send(End { ours, outcome, text: text.to_owned(), advice: None });
@@ -398,7 +414,8 @@ impl Relay {
 
     fn settle(&self, told: &Receiver<End>) {
         while let Ok(End { ours, outcome, text, advice }) = told.recv() {
-            let answer = self.gate.settle_soon(&self.place, &ours, &outcome, &text);
+            let told = Told { outcome: &outcome, text: &text, trace: ours.trace.as_deref() };
+            let answer = self.gate.settle_soon(&self.place, &ours.id, told);
             if let Some(heard) = advice {
                 let steers = answer.verdict == Verdict::Steer;
                 let advice = answer.trips.into_iter().find_map(|trip| trip.advice);
@@ -467,9 +484,9 @@ impl Relay {
         }
     }
 
-    fn watch_one(&self, key: Digest, ours: &str) {
+    fn watch_one(&self, key: Digest, ours: &Ours) {
         while lock(&self.flights).runs(key, ours) {
-            if let Some(answer) = self.gate.watch(&self.place, ours, WAIT) {
+            if let Some(answer) = self.gate.watch(&self.place, &ours.id, WAIT) {
                 // The call may have ended meanwhile: then the watch ends as well.
                 if !lock(&self.flights).runs(key, ours) {
                     return;

@@ -176,9 +176,10 @@ impl Flow {
     pub(super) fn sends(&mut self, headers: &mut HeaderMap) {
         let (Some(model), Some(running)) = (self.call.model(), &self.running) else { return };
         let place = self.chain.place(running.id);
-        if self.chain.trace.as_ref().is_some_and(|trace| trace.sampled)
-            && self.warden.exports()
-            && let Ok(header) = HeaderValue::from_str(&place.header())
+        // A provider learns of a trace only if the caller has named one.
+        if self.chain.trace.is_some()
+            && let Some(span) = self.warden.span_of(&self.chain, running.id)
+            && let Ok(header) = HeaderValue::from_str(&span.header())
         {
             headers.insert(TRACEPARENT, header);
         }
