@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use deadstop_core::PolicySet;
 use deadstop_core::share::Held;
@@ -12,6 +13,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use thiserror::Error;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::cell::Cell;
 use crate::record::Version;
@@ -51,6 +53,8 @@ pub(crate) struct Job {
     pub(crate) done: oneshot::Sender<Result<(), Unreachable>>,
     /// Whether the node retries the job until it is committed.
     pub(crate) must: bool,
+    /// Until when it waits for a job to ride with; `None` if it does not wait.
+    pub(crate) rides: Option<Instant>,
     /// Changes of this node's reservations at the last attempt, each with the incarnation of the
     /// node that made it.
     pub(crate) held: Vec<(Arc<Cell>, u64, Held)>,
@@ -103,6 +107,8 @@ impl Job {
 #[derive(Default)]
 pub(crate) struct Lane {
     pub(crate) queue: Mutex<Queue>,
+    /// Calls in a row whose sessions no other node had written meanwhile; see [`crate::ride`].
+    pub(crate) stays: AtomicU32,
 }
 
 /// Marks a lane as busy while its jobs run. If a job panics, its callers get an error and the next
@@ -121,4 +127,6 @@ impl Drop for Draining {
 pub(crate) struct Queue {
     pub(crate) jobs: VecDeque<Job>,
     pub(crate) busy: bool,
+    /// Whether a timer will start the lane for jobs that wait for a ride.
+    pub(crate) timed: bool,
 }
