@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::batch::{Batch, Entries, Setting};
 use crate::cell::Cell;
-use crate::lane::{Draining, Job, Lane, Unreachable};
+use crate::lane::{Draining, Haste, Job, Lane, Unreachable, lane_of, split_by_policy};
 use crate::record::{Record, Version};
 use crate::ride::Rides;
 use crate::transaction::Transaction;
@@ -116,17 +116,6 @@ impl Remembered {
             self.known.remove(&oldest);
         }
     }
-}
-
-/// How urgent a job is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Haste {
-    /// It fails if Redis does not answer.
-    MayFail,
-    /// It is retried until it is committed.
-    Durable,
-    /// The same, and it may wait for another job of its lane to be committed with.
-    Rides,
 }
 
 /// Redis does not answer.
@@ -761,21 +750,6 @@ impl<S: Shared> Fleet<S> {
             snapshot.offline = 0;
         }
     }
-}
-
-/// The lane of a job on these scopes: that of its agent.
-pub(crate) fn lane_of(cells: &[Arc<Cell>]) -> Option<Arc<Lane>> {
-    match cells.get(1) {
-        Some(agent) => Some(Arc::clone(&agent.lane)),
-        None => cells.first().map(|cell| Arc::clone(cell.home.get().unwrap_or(&cell.lane))),
-    }
-}
-
-/// Takes out the jobs from the first one that has another policy than the jobs before it. One
-/// commit uses one policy: the budget periods of two policies cannot be compared.
-fn split_by_policy(jobs: &mut Vec<Job>) -> Vec<Job> {
-    let other = jobs.windows(2).position(|two| !Arc::ptr_eq(&two[0].policies, &two[1].policies));
-    other.map_or_else(Vec::new, |at| jobs.split_off(at + 1))
 }
 
 /// Why a commit failed.

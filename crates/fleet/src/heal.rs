@@ -7,8 +7,8 @@ use deadstop_core::Time;
 use tokio::time::Instant;
 
 use crate::cell::Cell;
-use crate::fleet::{Fleet, Haste};
-use crate::lane::Unreachable;
+use crate::fleet::Fleet;
+use crate::lane::{Haste, Unreachable};
 use crate::record::Record;
 use crate::wire::{Commit, Item, Shared, Sum, Sums, Touched};
 

@@ -44,6 +44,17 @@ impl Unreachable {
 /// The scopes of a job, from the project down.
 pub(crate) type Cells = SmallVec<[Arc<Cell>; 4]>;
 
+/// How urgent a job is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Haste {
+    /// It fails if Redis does not answer.
+    MayFail,
+    /// It is retried until it is committed.
+    Durable,
+    /// The same, and it may wait for another job of its lane to be committed with.
+    Rides,
+}
+
 /// A function to run on a chain, and how to report its result.
 pub(crate) struct Job {
     pub(crate) cells: Cells,
@@ -129,4 +140,19 @@ pub(crate) struct Queue {
     pub(crate) busy: bool,
     /// Whether a timer will start the lane for jobs that wait for a ride.
     pub(crate) timed: bool,
+}
+
+/// The lane of a job on these scopes: that of its agent.
+pub(crate) fn lane_of(cells: &[Arc<Cell>]) -> Option<Arc<Lane>> {
+    match cells.get(1) {
+        Some(agent) => Some(Arc::clone(&agent.lane)),
+        None => cells.first().map(|cell| Arc::clone(cell.home.get().unwrap_or(&cell.lane))),
+    }
+}
+
+/// Takes out the jobs from the first one that has another policy than the jobs before it. One
+/// commit uses one policy: the budget periods of two policies cannot be compared.
+pub(crate) fn split_by_policy(jobs: &mut Vec<Job>) -> Vec<Job> {
+    let other = jobs.windows(2).position(|two| !Arc::ptr_eq(&two[0].policies, &two[1].policies));
+    other.map_or_else(Vec::new, |at| jobs.split_off(at + 1))
 }

@@ -19,8 +19,8 @@ use tokio::time::Instant;
 
 use crate::batch::{amounts, limits};
 use crate::cell::Cell;
-use crate::fleet::{Fleet, Haste};
-use crate::lane::{Lane, Queue, Unreachable};
+use crate::fleet::Fleet;
+use crate::lane::{Haste, Lane, Queue, Unreachable};
 use crate::transaction::Transaction;
 use crate::wire::Shared;
 
