@@ -39,7 +39,7 @@ use crate::page;
 use crate::retention;
 use deadstop_store::{Store, StoreError};
 use deadstop_warden::metrics::Metrics;
-use deadstop_warden::{Chain, DEFAULT_PROJECT, Order, Stop, Warden, What, log};
+use deadstop_warden::{Chain, DEFAULT_PROJECT, Order, Warden, What, log};
 use slow::{Paced, Timed};
 use workers::{Worker, Workers};
 
@@ -148,8 +148,8 @@ impl Server {
             }
         }
         let (stop, stopping) = watch::channel(false);
-        let closing = Arc::clone(&warden.closing);
-        let done = tokio::spawn(accept(listener, door, workers, stopping, (grace, closing)));
+        let last = (grace, Arc::clone(&warden));
+        let done = tokio::spawn(accept(listener, door, workers, stopping, last));
         Ok(Server { address, stop, done, warden, exporter, _folder: folder })
     }
 
@@ -281,7 +281,7 @@ async fn accept(
     door: Arc<Door>,
     workers: Workers,
     mut stopping: watch::Receiver<bool>,
-    (grace, closing): (Duration, Arc<Stop>),
+    (grace, warden): (Duration, Arc<Warden>),
 ) {
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
@@ -306,11 +306,13 @@ async fn accept(
     tokio::pin!(over);
     if tokio::time::timeout(grace, &mut over).await.is_err() {
         // Streams end with an error that their clients understand.
-        closing.give();
+        warden.closing.give();
         let _ = tokio::time::timeout(LAST_WORDS, over).await;
     }
     // Cuts off the remaining clients; their calls settle with what they have used.
     connections.shutdown().await;
+    // Before the workers end, which carry them.
+    warden.last_riders().await;
 }
 
 /// Serves one connection to its end, on the thread that it was given to.
