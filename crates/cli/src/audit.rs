@@ -317,7 +317,7 @@ fn open(args: &Export) -> anyhow::Result<Box<dyn Write>> {
         Ok(open) => Ok(Box::new(io::BufWriter::new(open))),
         Err(error) => {
             let problem = format!("cannot write {}: {error}", file.display());
-            Err(Hinted::error(problem, "name a file that is not there yet"))
+            Err(Hinted::error(problem, "name a file that does not exist yet"))
         }
     }
 }

@@ -74,7 +74,7 @@ impl Client {
     /// Asks about this project.
     pub(crate) fn with_project(mut self, project: &str) -> anyhow::Result<Client> {
         let value = HeaderValue::from_bytes(project.as_bytes()).ok();
-        self.project = Some(value.with_context(|| "this cannot be the name of a project")?);
+        self.project = Some(value.with_context(|| "that is not a valid project name")?);
         Ok(self)
     }
 

@@ -207,7 +207,7 @@ pub(crate) fn status(args: &Status) -> anyhow::Result<ExitCode> {
     for part in [&answer["database"], &answer["cluster"]["degraded"]] {
         if let Some(what) = part["what"].as_str() {
             let since = when::local(&part["since_ms"]);
-            println!("the server works with a part missing, since {since}: {what}\n");
+            println!("the server has been running degraded since {since}: {what}\n");
         }
     }
     if let Some(undelivered) = runtime.block_on(undelivered(&client)) {
@@ -264,7 +264,7 @@ pub(crate) fn status(args: &Status) -> anyhow::Result<ExitCode> {
     }
     println!("{table}");
     if answer["next"].is_string() {
-        eprintln!("these are the nearest to a limit; `deadstop sessions` lists all");
+        eprintln!("showing those nearest to a limit; `deadstop sessions` lists all");
     }
     for line in quotas {
         println!("{}", ui::printable(&line));

@@ -53,7 +53,7 @@ fn place(
 ) -> anyhow::Result<Option<DatabaseLocation>> {
     match database {
         Some(url) if !is_postgres(&url) => Err(Hinted::error(
-            "that is no address of a database",
+            "that is not the address of a database",
             "write it as postgres://user@host/name; a folder is named with --data",
         )),
         Some(url) => Ok(Some(DatabaseLocation::Url(Secret::new(url)))),

@@ -112,7 +112,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     house::cgroups(&mut chart);
     if chart.doors == 0 {
         chart.notes.push(
-            "nothing was seen to block a call: set one up with `deadstop init`, `deadstop serve` or `deadstop run`"
+            "no door was seen to block a call: set one up with `deadstop init`, `deadstop serve` or `deadstop run`"
                 .to_owned(),
         );
     }

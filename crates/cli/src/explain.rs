@@ -260,7 +260,7 @@ fn saved(out: &mut String, pace: &Value) {
     let Some(how) = pace["how"].as_str() else {
         let _ = writeln!(
             out,
-            "\nWhat it saved cannot be told: too few calls came before the stop, or all within a second."
+            "\nSavings unknown: too few calls came before the stop, or all came within a second."
         );
         return;
     };

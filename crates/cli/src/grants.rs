@@ -177,8 +177,8 @@ fn top_up_here(args: &Give) -> anyhow::Result<ExitCode> {
                 Hinted::error(problem, "`deadstop status --local` lists them")
             }
             OrderError::Final => Hinted::error(
-                "the session was killed, and a kill is final",
-                "deadstop reset SESSION --agent NAME --local gives it a fresh start",
+                "the session was stopped for good, so its limits cannot be raised",
+                "deadstop resume SESSION --agent NAME --local gives it a fresh start",
             ),
             other => other.into(),
         }

@@ -142,7 +142,7 @@ fn answer(args: &Args, input: impl Read) -> (Output, Option<String>) {
     catch_unwind(work).unwrap_or_else(|_| {
         let policy = AssertUnwindSafe(|| Found::find(args.policy.as_deref()));
         let mode = catch_unwind(policy).map(|found| found.policies.session.fail_mode);
-        failed(args, None, mode.unwrap_or_default(), "something is wrong in deadstop itself")
+        failed(args, None, mode.unwrap_or_default(), "deadstop failed: please report this")
     })
 }
 

@@ -283,7 +283,7 @@ fn wanted(args: &Args) -> anyhow::Result<Wanted> {
     if program.file_name().is_none_or(|name| name != "deadstop") {
         return Err(Hinted::error(
             format!("this program is called {}", program.display()),
-            "hooks are found again by their name: call it deadstop",
+            "Deadstop finds its hooks by this name: rename the program to deadstop",
         ));
     }
     let mut option = |name: &str, value: Option<String>| {
@@ -330,7 +330,7 @@ fn unrecorded(which: &Which) -> anyhow::Result<Record> {
     if pieces.iter().all(|piece| !piece.path.is_file()) {
         return Err(Hinted::error(
             format!("deadstop is not installed for {}", which.host.name()),
-            "with --project it looks into this folder",
+            "--project looks in this folder",
         ));
     }
     Ok(Record { pieces, files: Vec::new() })

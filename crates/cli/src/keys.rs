@@ -120,7 +120,7 @@ fn make(order: &Create, server: &Server) -> anyhow::Result<Value> {
     if let Some(until) = made["grace_until_ms"].as_u64() {
         let until = when::local(&until.into());
         eprintln!(
-            "orders take a key now; agents that were running may call without one until {until}"
+            "from now on orders need a key; agents that were running may call without one until {until}"
         );
     }
     Ok(made)
@@ -181,7 +181,7 @@ impl Create {
 fn new_file(path: &Path) -> anyhow::Result<File> {
     let opened = File::options().create_new(true).write(true).mode(0o600).open(path);
     opened.map_err(|error| {
-        let hint = "--out wants a file that is not there yet, in a folder that is";
+        let hint = "--out needs a file that does not exist yet, in a folder that does";
         Hinted::error(format!("cannot make {}: {error}", path.display()), hint)
     })
 }

@@ -95,7 +95,7 @@ enum Command {
     Clear(control::Order),
     /// Old name of `resume` for a stopped session.
     Reset(control::Order),
-    /// Show who runs and what it has cost.
+    /// Show what is running and what it has cost.
     Status(control::Status),
     /// Print a link that signs your browser in: the page then takes all orders.
     SignIn(remote::Server),

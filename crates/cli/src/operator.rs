@@ -107,7 +107,7 @@ fn must_be_person() -> anyhow::Result<()> {
     match terminal {
         true => Ok(()),
         false => Err(Hinted::error(
-            "this order loosens control, and there is no terminal here: an agent may give it",
+            "this order loosens control, so a person must give it in a terminal, and there is none here",
             "run it in a terminal; docs/security.md says how a script of yours gives it",
         )),
     }

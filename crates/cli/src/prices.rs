@@ -122,7 +122,7 @@ fn list(server: &Server) -> anyhow::Result<ExitCode> {
         ]);
     }
     if items.is_empty() {
-        eprintln!("no model was used yet, and no own price is set");
+        eprintln!("no model has been used yet, and you have set no prices");
     } else {
         ui::print(table.to_string().trim_end())?;
     }

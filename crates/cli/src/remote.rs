@@ -95,7 +95,7 @@ impl Server {
         }
         if let Some(key) = self.key()? {
             if self.is_overheard() {
-                eprintln!("warning: the key goes to {} in clear; use https://", self.url());
+                eprintln!("warning: the key is sent to {} unencrypted; use https://", self.url());
             }
             client = client.with_key(&key)?;
         }

@@ -11,7 +11,8 @@ use deadstop_server::{Anchor, Config, OperatorToken, Server, StartError};
 use crate::{config, log, operator, policy, remote, ui};
 
 /// What is said of a server that keeps nothing.
-const FORGETS: &str = "Nothing is kept: what was spent, stopped and set is gone when it stops.";
+const FORGETS: &str =
+    "Nothing is stored: costs, stops and settings are lost when the server stops.";
 /// What is said when it is told to stop.
 const STOPS: &str = "stopping: calls in flight may finish";
 
@@ -145,7 +146,9 @@ fn configure(args: &Args) -> anyhow::Result<Config> {
         match Anchor::open(&folder, &database) {
             Ok(anchor) => config.anchor = Some(Arc::new(anchor)),
             Err(error) => {
-                tracing::warn!("the audit's heads are not noted outside the database: {error}");
+                tracing::warn!(
+                    "cannot keep a copy of the audit's latest hashes outside the database: {error}"
+                );
             }
         }
     }
@@ -183,7 +186,7 @@ async fn welcome(server: &Server, token: Option<&OperatorToken>) -> String {
            export GOOGLE_GEMINI_BASE_URL={url}/gemini\n\n\
          Then, in another terminal:\n  \
            {find}deadstop watch                            what happens, live\n  \
-           deadstop status                           who runs, and what it cost\n  \
+           deadstop status                           what is running, and what it cost\n  \
            deadstop stop --all --reason \"enough\"     stops all agents\n\n\
          Ctrl-C stops it.\n"
     )

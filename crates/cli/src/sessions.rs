@@ -137,7 +137,7 @@ fn show(named: &str, paging: &Paging, server: &Server) -> anyhow::Result<ExitCod
         ui::print(&format!("{}\n\npage: {page}\n", told(&session, &calls).trim_end()))?;
     }
     if more {
-        eprintln!("these are the last ones: --limit N shows more, --all shows all");
+        eprintln!("showing the latest calls: --limit N shows more, --all shows all");
     }
     Ok(ExitCode::SUCCESS)
 }

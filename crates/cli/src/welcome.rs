@@ -94,7 +94,7 @@ fn steps(found: &Found, nowhere: bool) -> [(&'static str, &'static str); 3] {
     let calls = |status: &Value| status["scopes"].as_array().is_some_and(|all| !all.is_empty());
     match found {
         Found::Server(status) if calls(status) => [
-            ("deadstop status", "who runs, and what it has cost"),
+            ("deadstop status", "what is running, and what it has cost"),
             ("deadstop incidents --open", "what was stopped, and why"),
             ("deadstop watch", "what happens, live"),
         ],
@@ -106,7 +106,7 @@ fn steps(found: &Found, nowhere: bool) -> [(&'static str, &'static str); 3] {
         Found::Closed(_) => [
             ("export DEADSTOP_KEY=…", "show the server your key"),
             ("deadstop doctor", "test what is set up"),
-            ("deadstop status", "who runs, and what it has cost"),
+            ("deadstop status", "what is running, and what it has cost"),
         ],
         Found::Foreign => [
             ("deadstop demo", "see runaways stopped, without a key"),

@@ -144,10 +144,10 @@ pub enum DatabaseError {
     #[error("{0}")]
     Wrong(String),
     /// The first key must be an admin's.
-    #[error("the first key must be an admin's: from then on, only an admin can make more")]
+    #[error("the first key must have the role admin: after it, only an admin can create keys")]
     FirstKeyAdmin,
     /// Nothing secret can be made.
-    #[error("the system gives no randomness; nothing secret can be made")]
+    #[error("the system has no source of randomness, so no secret can be created")]
     NoRandomness,
 }
 

@@ -35,7 +35,7 @@ fn whom(order: &super::Order) -> anyhow::Result<Whom> {
         (None, session) => match session.and_then(|session| session.split_once('/')) {
             Some((agent, session)) => of(agent, session),
             None => Err(Hinted::error(
-                "in local files a session is found by its agent",
+                "local files keep sessions by agent",
                 "write AGENT/SESSION, or add --agent NAME; hooks use the host's name, such as \
                  claude-code",
             )),

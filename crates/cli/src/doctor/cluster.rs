@@ -57,7 +57,7 @@ pub(super) fn look(chart: &mut Chart, args: &Wanted, server: &Server) -> anyhow:
         if urls.is_empty() {
             urls.push(server.url());
             chart.notes.push(
-                "a kill was followed at one address; name every node's own with --node URL"
+                "a stop was tested at one address only; name each node's own with --node URL"
                     .to_owned(),
             );
         }
@@ -82,23 +82,26 @@ async fn postgres(chart: &mut Chart, address: Option<&str>) -> Option<i64> {
     };
     let trip = millis(found.trip);
     if found.read_only {
-        let detail = format!("{} only copies another server: nothing can be kept", found.version);
+        let detail =
+            format!("{} is a read-only replica: Deadstop cannot write to it", found.version);
         chart.add(what, State::Wrong, detail);
     } else {
         chart.add(what, State::Proven, format!("{}, {trip} there and back", found.version));
     }
     let (step, known) = (found.step, found.known);
     match step {
-        None => chart.add("tables", State::Unknown, "none yet: the first node makes them"),
+        None => chart.add("tables", State::Unknown, "none yet: the first node creates them"),
         Some(step) if step == known => {
             chart.add("tables", State::Proven, format!("step {step}, as this program knows them"));
         }
         Some(step) if step < known => {
-            let detail = format!("step {step} of {known}: the first node of this version goes on");
+            let detail =
+                format!("step {step} of {known}: the first node of this version does the rest");
             chart.add("tables", State::Unknown, detail);
         }
         Some(step) => {
-            let detail = format!("step {step}, and this program knows {known}: it is older");
+            let detail =
+                format!("step {step}, but this program knows only {known}: install a newer one");
             chart.add("tables", State::Wrong, detail);
         }
     }
@@ -143,10 +146,10 @@ async fn shared(chart: &mut Chart, address: Option<&str>) -> Option<Shared> {
         "noeviction" => {
             chart.add("memory", State::Proven, format!("{used} MiB in use, {limit}, noeviction"));
         }
-        "" => chart.add("memory", State::Unknown, "it does not say what it throws out"),
+        "" => chart.add("memory", State::Unknown, "Redis does not report its maxmemory-policy"),
         other => {
             let detail = format!(
-                "maxmemory-policy is {other}: live states could be thrown out; set it to noeviction"
+                "maxmemory-policy is {other}: Redis may evict live states; set it to noeviction"
             );
             chart.add("memory", State::Wrong, detail);
         }
@@ -229,7 +232,8 @@ async fn kill(chart: &mut Chart, server: &Server, urls: &[String]) {
                 Err(error) if Hinted::is_stopped(&error) => break,
                 Err(error) => return chart.add(what, State::Wrong, format!("{url}: {error:#}")),
                 Ok(_) if began.elapsed() > HONOURED => {
-                    let detail = format!("{url} lets a session run that was killed at {first}");
+                    let detail =
+                        format!("{url} still admits a session that was stopped at {first}");
                     return chart.add(what, State::Wrong, detail);
                 }
                 Ok(_) => {}

@@ -24,7 +24,7 @@ pub(super) const LONGEST: Duration = Duration::from_secs(30);
 /// is final, so nothing has to be cleared afterwards, which takes the operator's token.
 pub(super) fn gateway(chart: &mut Chart, client: Option<&Client>) {
     let Some(client) = client else {
-        chart.notes.push("no server runs: the gateway was not tried".to_owned());
+        chart.notes.push("no server is running: the gateway was not tested".to_owned());
         return;
     };
     let session = canary();
@@ -40,13 +40,17 @@ pub(super) fn gateway(chart: &mut Chart, client: Option<&Client>) {
     match knock() {
         Ok((403, body)) if body.contains("\"deadstop\"") => {
             chart.doors += 1;
-            chart.add("gateway", State::Proven, "a call of a session that was killed is refused");
+            chart.add("gateway", State::Proven, "a stopped session's call is refused");
         }
         Ok((status, _)) => {
-            chart.add("gateway", State::Wrong, format!("a call that must be refused got {status}"));
+            chart.add(
+                "gateway",
+                State::Wrong,
+                format!("a call that should have been refused was answered with {status}"),
+            );
         }
         Err(ClientError::Refused(problem)) if matches!(problem.status, 401 | 403) => {
-            let detail = format!("our key may not try it: {}", problem.detail);
+            let detail = format!("this key may not run the test: {}", problem.detail);
             chart.add("gateway", State::Unknown, detail);
         }
         Err(error) => chart.add("gateway", State::Unknown, error.to_string()),
@@ -111,7 +115,7 @@ fn commands(host: Host, text: &str) -> Result<Vec<(&'static str, String)>, Strin
         let entries = doc.get(&["hooks", event]).unwrap_or_default();
         found.extend(ours(&entries, &mark).map(|command| (*event, command)));
     }
-    if found.is_empty() { Err("there is no hook of ours in it".to_owned()) } else { Ok(found) }
+    if found.is_empty() { Err("it has no Deadstop hook".to_owned()) } else { Ok(found) }
 }
 
 /// The command of ours in some entries.
@@ -174,7 +178,7 @@ fn knock(
 ) -> Result<String, String> {
     let line = words(command);
     let args = line.get(2..).and_then(hook::plainly);
-    let args = args.ok_or_else(|| format!("this is not a command of ours: {command}"))?;
+    let args = args.ok_or_else(|| format!("this is not a Deadstop command: {command}"))?;
     let server = hook::server(&args)?;
     let gate = args.gate(server);
     let place = args.place(&canary());
@@ -199,7 +203,7 @@ fn knock(
             refused(host, event, &output?).map_err(|problem| format!("{problem} (server)"))?;
             detail.push_str(", and so is one that the server refuses");
         } else {
-            detail.push_str("; a refusal by the server could not be tried");
+            detail.push_str("; a refusal by the server could not be tested");
         }
     }
     Ok(detail)
@@ -211,7 +215,10 @@ fn refused(host: Host, event: &str, output: &Output) -> Result<(), String> {
     }
     let said = format!("{}{}", output.stdout.trim(), output.stderr.trim());
     let said: String = said.chars().take(200).collect();
-    Err(format!("a call that must be refused was not: code {}, {said:?}", output.code))
+    Err(format!(
+        "a call that should have been refused was not: exit code {}, {said:?}",
+        output.code
+    ))
 }
 
 /// What a host says before a tool runs.
@@ -294,12 +301,14 @@ pub(super) fn run(chart: &mut Chart) {
     match done {
         Err(error) => chart.add("run", State::Unknown, error.to_string()),
         Ok(status) if status.success() || took > Duration::from_secs(50) => {
-            chart.add("run", State::Wrong, "a command that took too long was not ended");
+            chart.add("run", State::Wrong, "a command over its time limit was not ended");
         }
         Ok(_) => {
             chart.doors += 1;
-            let detail =
-                format!("a command that took too long was ended after {:.1} s", took.as_secs_f64());
+            let detail = format!(
+                "a command over its time limit was ended after {:.1} s",
+                took.as_secs_f64()
+            );
             chart.add("run", State::Proven, detail);
         }
     }

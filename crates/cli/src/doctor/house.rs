@@ -49,9 +49,9 @@ pub(super) fn states(chart: &mut Chart) {
     let forgotten = gate.forget(&place);
     match (done.and(forgotten), dead) {
         (Err(error), _) => chart.add(what, State::Wrong, error.to_string()),
-        (Ok(()), false) => chart.add(what, State::Wrong, "a kill was not honoured"),
+        (Ok(()), false) => chart.add(what, State::Wrong, "a stop was not enforced"),
         (Ok(()), true) => {
-            let detail = format!("{}: a kill is kept and honoured", folder.display());
+            let detail = format!("{}: a stop is stored and enforced", folder.display());
             chart.add(what, State::Proven, detail);
         }
     }
@@ -127,12 +127,14 @@ pub(super) fn server(chart: &mut Chart, named: &crate::remote::Server) -> Option
         (Some("failed"), detail) => {
             chart.add("store", State::Wrong, detail.unwrap_or("the database cannot be used"));
         }
-        (Some("none"), _) => chart.add("store", State::Unknown, "this server keeps nothing"),
-        _ => chart.add("store", State::Proven, "takes what must last"),
+        (Some("none"), _) => {
+            chart.add("store", State::Unknown, "this server stores nothing (--no-store)")
+        }
+        _ => chart.add("store", State::Proven, "takes writes"),
     }
     clock(chart, ready.date.as_deref());
     match client.get("/api/agents?limit=1") {
-        Ok(_) => chart.add("access", State::Proven, "the server lets us in"),
+        Ok(_) => chart.add("access", State::Proven, "the server accepts the key or token"),
         Err(error) => chart.add("access", State::Wrong, error.to_string()),
     }
     Some(client)
@@ -141,12 +143,12 @@ pub(super) fn server(chart: &mut Chart, named: &crate::remote::Server) -> Option
 fn clock(chart: &mut Chart, date: Option<&str>) {
     let there = date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok());
     let Some(there) = there else {
-        chart.add("clock", State::Unknown, "the server does not tell its time");
+        chart.add("clock", State::Unknown, "the server does not report its time");
         return;
     };
     let apart = (there.timestamp().as_second() - jiff::Timestamp::now().as_second()).abs();
     let state = if apart > APART { State::Wrong } else { State::Proven };
-    chart.add("clock", state, format!("{apart} s between us and the server"));
+    chart.add("clock", state, format!("the server's clock is {apart} s off"));
 }
 
 /// By what means a process tree would be ended.
@@ -157,9 +159,13 @@ pub(super) fn cgroups(chart: &mut Chart) {
         tree.means()
     });
     let detail = match means {
-        Ok(Means::CgroupV2) => "process trees end by cgroup.kill",
-        Ok(Means::Subreaper) => "no cgroup to write to: process trees end by a walk of descendants",
-        Ok(Means::ProcessGroups) => "process groups only: a daemon may escape",
+        Ok(Means::CgroupV2) => "a stop ends a whole process tree at once (cgroup.kill)",
+        Ok(Means::Subreaper) => {
+            "no writable cgroup: a stop finds the descendants and ends each one"
+        }
+        Ok(Means::ProcessGroups) => {
+            "process groups only: a process that becomes a daemon may escape"
+        }
         Err(error) => {
             chart.add("cgroups", State::Unknown, error.to_string());
             return;

@@ -45,18 +45,18 @@ pub(super) fn gateway(chart: &mut Chart, client: Option<&Client>) {
         match knock(client, server) {
             Ok(answer) if refuses(&answer) => {
                 chart.doors += 1;
-                chart.add(
-                    what,
-                    State::Proven,
-                    "a tool call of an agent that was killed is refused",
-                );
+                chart.add(what, State::Proven, "a stopped agent's tool call is refused");
             }
             Ok(answer) => {
                 let said: String = answer.to_string().chars().take(200).collect();
-                chart.add(what, State::Wrong, format!("a call that must be refused got {said}"));
+                chart.add(
+                    what,
+                    State::Wrong,
+                    format!("a call that should have been refused was answered: {said}"),
+                );
             }
             Err(ClientError::Refused(problem)) if matches!(problem.status, 401 | 403) => {
-                let detail = format!("our key may not try it: {}", problem.detail);
+                let detail = format!("this key may not run the test: {}", problem.detail);
                 chart.add(what, State::Unknown, detail);
             }
             Err(error) => chart.add(what, State::Unknown, error.to_string()),
@@ -156,7 +156,7 @@ fn try_it(wrapped: &Wrapped) -> Result<(), String> {
         return Ok(());
     }
     let said: String = answer.to_string().chars().take(200).collect();
-    Err(format!("a call that must be refused got {said}"))
+    Err(format!("a call that should have been refused was answered: {said}"))
 }
 
 /// Sends something that passes, and a call that must not; gives what the call got.
@@ -194,7 +194,7 @@ fn ask(wrapped: &Wrapped, session: &str) -> Result<Value, String> {
     let answers = answers?;
     let passed = |answer: &Value| answer["id"] == 1 && answer.get("result").is_some();
     if !answers.iter().any(passed) {
-        return Err("what must pass did not reach a server behind it".to_owned());
+        return Err("an allowed call did not reach the MCP server".to_owned());
     }
     let got = answers.into_iter().find(|answer| answer["id"] == ID);
     got.ok_or_else(|| format!("a call got no answer within {} s", LONGEST.as_secs()))

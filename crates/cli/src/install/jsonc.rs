@@ -144,7 +144,7 @@ impl Jsonc {
         let node = reader.node(0)?;
         reader.skip()?;
         if reader.at < self.0.len() {
-            bail!("something follows after its end, in line {}", reader.line());
+            bail!("unexpected text after the end, in line {}", reader.line());
         }
         Ok(node)
     }
@@ -259,7 +259,7 @@ impl Reader<'_> {
             } else if trimmed.starts_with("/*") {
                 match trimmed.find("*/") {
                     Some(end) => end + 2,
-                    None => bail!("a comment does not end, in line {}", self.line()),
+                    None => bail!("a comment is not closed, in line {}", self.line()),
                 }
             } else {
                 return Ok(());
@@ -285,7 +285,7 @@ impl Reader<'_> {
                 let end = rest.find(|c: char| ",]}/".contains(c) || c.is_whitespace());
                 self.at += end.unwrap_or(rest.len());
                 if serde_json::from_str::<Value>(&self.text[start..self.at]).is_err() {
-                    bail!("there is no value in line {}", self.line());
+                    bail!("a value is missing in line {}", self.line());
                 }
                 Kind::Scalar
             }
@@ -349,14 +349,14 @@ impl Reader<'_> {
                 Some(b'"') => break,
                 Some(b'\\') => self.at += 2,
                 Some(_) => self.at += 1,
-                None => bail!("a text does not end, in line {}", self.line()),
+                None => bail!("a string is not closed, in line {}", self.line()),
             }
         }
         self.at += 1;
         let text = self.text.get(start..self.at).unwrap_or_default();
         match serde_json::from_str(text) {
             Ok(text) => Ok(text),
-            Err(_) => bail!("a text is torn in line {}", self.line()),
+            Err(_) => bail!("a string breaks off in line {}", self.line()),
         }
     }
 }

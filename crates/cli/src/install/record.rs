@@ -113,7 +113,9 @@ fn refused(error: &std::io::Error, path: &Path) -> anyhow::Error {
         std::io::ErrorKind::PermissionDenied => {
             "this user may not write there: check HOME, and who owns the folder"
         }
-        std::io::ErrorKind::StorageFull => "the disk is full: make room, then say it again",
+        std::io::ErrorKind::StorageFull => {
+            "the disk is full: make room, then run the command again"
+        }
         _ => "check HOME and the folder",
     };
     Hinted::error(format!("cannot write {}: {error}", path.display()), hint)

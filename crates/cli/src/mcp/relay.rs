@@ -262,11 +262,11 @@ impl Relay {
         let listing = mcp::listing(message.result?)?;
         let judged = self.gate.listed(&self.place, &self.server, &listing);
         for tool in &judged.changed {
-            let what = "describes it otherwise than at first, or added it later";
+            let what = "changed its description, or added it later";
             self.say(&format!("{} {what}: {tool}", self.server));
         }
         for tool in listing.tools.iter().filter(|tool| !tool.invisible.is_empty()) {
-            let what = "its description holds invisible characters";
+            let what = "its description contains invisible characters";
             self.say(&format!("the tool {} of {} is odd: {what}", tool.name, self.server));
         }
         listing.narrowed(line, |name| judged.hidden.iter().any(|hidden| hidden == name))

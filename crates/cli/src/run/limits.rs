@@ -81,7 +81,11 @@ fn dollars(text: &str) -> Result<NanoUsd, String> {
 
 fn some_time(text: &str) -> Result<Duration, String> {
     let time = duration(text)?;
-    if time.is_zero() { Err("no time at all stops everything".to_owned()) } else { Ok(time) }
+    if time.is_zero() {
+        Err("with a limit of 0 the command could not start".to_owned())
+    } else {
+        Ok(time)
+    }
 }
 
 #[cfg(test)]

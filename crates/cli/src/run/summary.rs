@@ -75,7 +75,9 @@ impl Summary {
             lines.extend(sentences.iter().skip(more).cloned());
         }
         if self.heard.silence {
-            lines.push("the server did not answer for a while: a kill could not be seen".into());
+            lines.push(
+                "the server did not answer for a while: a stop in that time went unseen".into(),
+            );
         }
         lines.extend(self.processes.and_then(|ended| ended_processes(&self.fate, ended)));
         let mut text = String::new();

@@ -144,7 +144,9 @@ pub(super) fn wrap(text: &str, way: &Way) -> Result<(String, Vec<Change>), Probl
             return left("it goes through deadstop already");
         }
         if let Some(command) = server.text("command") {
-            let Some(args) = server.args() else { return left("its `args` are no list of texts") };
+            let Some(args) = server.args() else {
+                return left("its `args` is not a list of strings");
+            };
             let ours = in_front(way, &name, &[vec![command], args].concat());
             return (Some(command_edits(text, server, &way.program, &ours)), Change::Wrapped(name));
         }
