@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use deadstop_core::RawPolicy;
-use deadstop_server::{Config, RawConfig, RawProvider, Server};
+use deadstop_server::{Config, RawConfig, RawProvider};
 use serde_json::json;
 
 use crate::ui;
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     ui::runtime()?.block_on(async {
         let provider = standin::start().await?;
-        let server = Server::start(config(provider)?).await?;
+        let server = crate::start(config(provider)?).await?;
         let stage = agents::Stage::new(server.address(), !args.json);
         if !args.json {
             println!(

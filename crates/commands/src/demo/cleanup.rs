@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use deadstop_core::Preset;
-use deadstop_server::{RawConfig, RawMcp, RawMcpServer, Server};
+use deadstop_server::{RawConfig, RawMcp, RawMcpServer};
 use serde_json::{Value, json};
 
 use super::catalogue;
@@ -79,7 +79,7 @@ pub(super) async fn run(as_json: bool) -> anyhow::Result<bool> {
         mcp: RawMcp { servers: servers.into_iter().collect() },
         ..RawConfig::default()
     };
-    let server = Server::start(raw.resolve(Preset::Balanced.policies(), |_| None)?).await?;
+    let server = crate::start(raw.resolve(Preset::Balanced.policies(), |_| None)?).await?;
     let client = Client::new(&format!("http://{}", server.address()))?;
     let mut agent = Agent { client, asked: 0, loud: !as_json };
     agent.say(

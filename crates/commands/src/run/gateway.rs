@@ -118,7 +118,7 @@ impl Gateway {
         config.default_agent.clone_from(&run.agent);
         config.default_session = Some(run.session.clone());
         config.operator = Some(operator::of_server()?);
-        let server = Server::start(config).await?;
+        let server = crate::start(config).await?;
         // Opens the session, so that it can be seen and ended before its first call.
         server.session(&run.agent, &run.session).await;
         let url = format!("http://{}", server.address());

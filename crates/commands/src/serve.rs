@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         (None, None) => "--data DIR".to_owned(),
     };
     ui::runtime()?.block_on(async {
-        let server = Server::start(config).await.map_err(|error| {
+        let server = crate::start(config).await.map_err(|error| {
             let hint = match &error {
                 StartError::Exposed(_) => {
                     format!("make one first: deadstop keys create --role admin --name NAME {place}")
@@ -78,9 +78,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                         .to_owned()
                 }
                 StartError::Shared(_) => "check --redis; is it running?".to_owned(),
-                StartError::Folder(..) | StartError::Threads(_) | StartError::Alerts(_) => {
-                    "check --data and the limits".to_owned()
-                }
+                StartError::Folder(..)
+                | StartError::Threads(_)
+                | StartError::Alerts(_)
+                | StartError::Absent => "check --data and the limits".to_owned(),
             };
             ui::Hinted::error(error.to_string(), hint)
         })?;

@@ -31,7 +31,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
     let found = look(&server)?;
     let hosts: Vec<&str> =
         Host::ALL.into_iter().filter(|host| install::is_installed(*host)).map(Host::name).collect();
-    println!("Deadstop {} stops runaway AI agents.\n", crate::VERSION);
+    println!("Deadstop {} stops runaway AI agents.\n", crate::version());
     match &found {
         Found::Nothing if server.is_none() => println!("server     none is wanted"),
         Found::Nothing => println!("server     none runs at {url}"),
