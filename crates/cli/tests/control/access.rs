@@ -270,7 +270,7 @@ fn the_audit_is_listed_exported_and_checked() {
     let written = std::fs::read_to_string(house.path("audit.ndjson")).unwrap();
     assert_eq!(written, exported.out);
     let again = house.ask(&["audit", "export", "--out", "audit.ndjson"]);
-    again.refused("cannot write audit.ndjson", "not there yet");
+    again.refused("cannot write audit.ndjson", "does not exist yet");
     assert_eq!(house.alone(&["audit", "export", "--data", &data]).fine().out, exported.out);
 
     house.stop();
