@@ -641,7 +641,7 @@ impl Warden {
     }
 }
 
-/// Notes which provider and model the session uses.
+/// Notes which provider, model and circuit the session uses.
 fn used(chain: &Chain, call: &Call) {
     let (Some(model), Some(session)) = (call.model(), chain.session()) else { return };
     let mut tally = session.tally.lock();
@@ -649,6 +649,7 @@ fn used(chain: &Chain, call: &Call) {
         tally.model = Some(model.model.clone());
         tally.provider.clone_from(&model.server);
     }
+    tally.circuit = deadstop_core::circuit(call);
 }
 
 /// Whether the calls of a trip are kept as evidence: of a rung the first few.
