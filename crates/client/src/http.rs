@@ -72,7 +72,7 @@ impl Pool {
         }
         if let Some(project) = &server.project {
             if project.chars().any(char::is_control) {
-                let text = "this cannot be the name of a project".to_owned();
+                let text = "that is not a valid project name".to_owned();
                 return Err(ClientError::BadServer(text));
             }
             headers.push_str(&format!("x-deadstop-project: {project}\r\n"));

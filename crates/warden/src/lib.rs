@@ -262,7 +262,7 @@ impl Warden {
             return;
         }
         if let Err(error) = self.flush().await {
-            tracing::error!("a kill is in force, but could not be written: {error}");
+            tracing::error!("a stop is in force, but could not be stored: {error}");
         }
     }
 

@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn the_variables_of_opentelemetry_are_read() {
         let none = resolve(RawTelemetry::default(), &[]).unwrap();
-        assert!(none.is_none(), "nothing is sent unless an endpoint is named");
+        assert!(none.is_none(), "nothing is sent without an endpoint");
         let found = resolve(
             RawTelemetry::default(),
             &[

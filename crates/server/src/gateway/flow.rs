@@ -252,6 +252,7 @@ impl Flow {
     }
 
     /// Takes in what an answer has brought; a tool call that is refused ends it.
+    #[inline]
     pub(super) fn take(&mut self, reader: &Reader, pieces: &[Piece]) -> Result<(), Cut> {
         let mut refused = None;
         if pieces.iter().any(is_content)
@@ -314,6 +315,7 @@ impl Flow {
     }
 
     /// Judges what was taken in since the last time.
+    #[inline]
     pub(super) fn judge(&mut self) -> Result<(), Cut> {
         self.keep_text();
         self.kept = 0;
@@ -360,6 +362,7 @@ impl Flow {
         self.after_call = false;
     }
 
+    #[inline]
     fn progress(&mut self, text: &str) -> (Decision, Option<String>) {
         let allowed = Decision::default();
         let Some(running) = &mut self.running else { return (allowed, None) };

@@ -191,6 +191,7 @@ impl Passing {
     }
 
     /// Judges what was read and not passed on yet. If a guard stops the call, none of it goes out.
+    #[inline]
     fn judge(&mut self) -> Result<(), ()> {
         self.unjudged = 0;
         match self.flow.judge() {
@@ -238,6 +239,7 @@ impl Passing {
         Poll::Ready(())
     }
 
+    #[inline]
     fn out(&mut self, bytes: Bytes) {
         if let Some(last) = bytes.last() {
             let edge = &mut self.edge;
@@ -369,6 +371,7 @@ impl http_body::Body for Passing {
     type Data = Bytes;
     type Error = axum::BoxError;
 
+    #[inline]
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
