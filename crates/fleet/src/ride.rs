@@ -28,28 +28,25 @@ use crate::wire::Shared;
 const WAIT: Duration = Duration::from_millis(20);
 /// So many jobs that wait for a ride do not wait for another one.
 const FULL: usize = 64;
-/// A limit has plenty of room if what is left of it is so many times what a call has reserved …
+/// A limit has plenty of room if what is left of it is so many times what a call has reserved.
 const ROOMY: u64 = 8;
-/// … and so many times what the call has used beyond that.
-const UNSEEN: u64 = 64;
 /// Calls in a row whose sessions no other node had written meanwhile: after so many, an agent's
 /// sessions count as staying on this node.
 const STAYS: u32 = 8;
 
 /// Whether it makes no difference to a scope's limits if a call counts for a moment longer with what
-/// it has reserved, and not with what it has used: what is left of each limit is many times both what
-/// the call would free and what it has used beyond its reservation.
+/// it has reserved, and not with what it has used: it has used no more than that, so nothing is lost
+/// if its node dies, and what is left of each limit is many times what the call would free.
 pub fn can_wait(policy: &Policy, scope: &ScopeState, end: &End) -> bool {
     let totals = scope.totals(policy);
     let amounts = amounts(&totals, totals.period, minute_began(end.now));
     let limits = limits(&policy.bounds_of(scope));
-    let mut all =
-        amounts.into_iter().zip(limits).zip(of_a_call(&end.held).zip(of_a_call(&end.used)));
-    all.all(|((amount, limit), (held, used))| {
-        let Some(limit) = limit else { return true };
-        let left = limit.saturating_sub(amount);
-        left >= held.saturating_mul(ROOMY) && left / UNSEEN >= used.saturating_sub(held)
-    })
+    let covered = of_a_call(&end.used).zip(of_a_call(&end.held)).all(|(used, held)| used <= held);
+    let roomy = |((amount, limit), held): ((u64, Option<u64>), u64)| match limit {
+        Some(limit) => limit.saturating_sub(amount) >= held.saturating_mul(ROOMY),
+        None => true,
+    };
+    covered && amounts.into_iter().zip(limits).zip(of_a_call(&end.held)).all(roomy)
 }
 
 /// What a call adds to each limited amount, in their order. The end of a call counts no step.
@@ -188,16 +185,15 @@ mod tests {
         let output = |output| Held { output, ..Held::default() };
         for (limit, held, used, waits) in [
             // No limit.
-            (None, cost(1 << 40), cost(1 << 41), true),
+            (None, cost(1 << 40), cost(1 << 40), true),
+            // It has used more than it had reserved: a node that dies would lose that.
+            (None, cost(1_000), cost(1_001), false),
+            (Some(1 << 40), cost(1_000), cost(1_001), false),
             // What it would free is an eighth of what is left, or more.
             (Some(8_000), cost(1_000), cost(1_000), true),
             (Some(7_999), cost(1_000), cost(10), false),
-            // What it has used beyond its reservation is a sixty-fourth of what is left, or more.
-            (Some(64_000), cost(1_000), cost(2_000), true),
-            (Some(63_999), cost(1_000), cost(2_000), false),
-            (Some(63_999), cost(1_000), cost(1_900), true),
             // Another amount than the limited one.
-            (Some(1), output(500), output(900), true),
+            (Some(1), output(500), output(400), true),
         ] {
             let mut policy = Preset::Observe.policies().agent;
             policy.budget.max_cost_usd = limit.map(|limit| Dollars(NanoUsd(limit)));

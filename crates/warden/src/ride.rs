@@ -5,8 +5,8 @@
 //! end of a model's answer may ride if nothing depends on it meanwhile:
 //!
 //! - It ended well, and no guard trips, as far as this node can tell.
-//! - Every limit above it has plenty of room ([`can_wait`]), so neither what it would free nor what
-//!   it used beyond its reservation decides about another call.
+//! - It used no more than it had reserved, so nothing is lost if this node dies ([`can_wait`]).
+//! - Every limit above it has plenty of room, so what it would free decides about no other call.
 //! - No call waits for room.
 //! - The agent's sessions stay on this node ([`Cell::stays`](deadstop_fleet::Cell::stays)). The next
 //!   call here is decided after it, because the two are in one lane.
