@@ -94,7 +94,8 @@ pub(super) async fn pass(
         return Response::from_parts(parts, Body::new(passing));
     };
     let mut reader = Reader::new(exchange.dialect, form, hide_usage && form == Form::Events);
-    if exchange.guessed {
+    // What was asked for before may be wrapped.
+    if exchange.guessed || (exchange.fetches && !exchange.dialect.is_other()) {
         reader.look_anywhere();
     }
     if decoder.is_identity() {

@@ -118,6 +118,8 @@ pub(super) struct Item<'a> {
     call_id: Text<'a>,
     #[serde(borrow, default)]
     name: Text<'a>,
+    #[serde(borrow, default, rename = "tool")]
+    called: Text<'a>,
     arguments: Option<Arguments>,
     input: Option<Arguments>,
     action: Option<Arguments>,
@@ -148,14 +150,19 @@ impl Item<'_> {
     /// Calls, and requests to approve one: a client that approves by itself runs it.
     pub(super) fn is_call(&self) -> bool {
         let kind = self.r#type.as_str();
-        kind.ends_with("_call") || kind == "mcp_approval_request"
+        // Mistral writes `function.call`.
+        kind.ends_with("_call") || matches!(kind, "mcp_approval_request" | "function.call")
     }
 
     /// What the tool is called: its name, or what kind of built-in tool it is (`local_shell`).
     fn tool(&self) -> &str {
         let kind = self.r#type.as_str();
         let built_in = kind.strip_suffix("_call").unwrap_or(kind);
-        if self.name.is_empty() { built_in } else { self.name.as_str() }
+        // LM Studio has `tool` in the place of `name`.
+        match self.name.or(&self.called) {
+            "" => built_in,
+            name => name,
+        }
     }
 
     /// The beginning of its arguments, if that is a text with something in it.

@@ -60,6 +60,13 @@ fn calls_of_any_shape_are_found() {
     let converse =
         json!({ "toolUse": { "toolUseId": "t", "name": "rm", "input": { "path": "/" } } });
     found("Bedrock", &json!({ "output": { "message": { "content": [converse] } } }));
+    let mistral = json!({
+        "object": "entry", "type": "function.call", "id": "fc_1", "tool_call_id": "c1", "name": "rm",
+        "arguments": "{\"path\":\"/\"}",
+    });
+    found("a conversation of Mistral's", &json!({ "outputs": [mistral] }));
+    let studio = json!({ "type": "tool_call", "tool": "rm", "arguments": { "path": "/" } });
+    found("LM Studio's own API", &json!({ "output": [studio] }));
     found(
         "bare calls",
         &json!({ "tool_calls": [{ "name": "rm", "parameters": { "path": "/" } }] }),
@@ -131,6 +138,16 @@ fn a_call_is_told_once_however_often_its_answer_says_it() {
         json!({ "event_type": "step.stop", "index": 0 }),
     ];
     assert_eq!(calls(Dialect::GeminiOther, Form::Events, &stream(&events)), [RM], "an interaction");
+
+    // Mistral's conversations name the tool in each part.
+    let part = |text: &str| {
+        json!({
+            "type": "function.call.delta", "id": "fc_1", "name": "rm", "tool_call_id": "c1",
+            "output_index": 0, "arguments": text,
+        })
+    };
+    let events = stream(&[part("{\"path\":"), part("\"/\"}")]);
+    assert_eq!(calls(Dialect::OpenAiOther, Form::Events, &events), [RM], "a conversation");
 }
 
 /// Two equal calls are two calls.
