@@ -11,14 +11,15 @@ mod note;
 mod refusal;
 mod tools;
 
-pub use call::{Asked, Ended, asked, ended, suspect, traceparent};
+pub use call::{Asked, Ended, asked, begun_task, ended, suspect, traceparent};
 pub use events::Events;
-pub use message::{Envelope, Message, Unreadable, key, read};
+pub use message::{Envelope, Message, Unreadable, key, read, strictly};
 pub use note::noted;
 pub use refusal::{
-    Why, cancelled, failure, mismatch, refuse, refuse_all, unreadable, unreadable_call,
+    Why, cancelled, cancelled_task, failure, mismatch, refuse, refuse_all, unreadable,
+    unreadable_call,
 };
-pub use tools::{Listed, Listing, listing};
+pub use tools::{Listed, Listing, listing, lists_unreadably};
 
 /// The method that runs a tool.
 pub const CALL: &str = "tools/call";

@@ -10,6 +10,7 @@
 
 mod answer;
 mod flight;
+mod follow;
 mod named;
 mod oauth;
 mod pass;
@@ -162,7 +163,7 @@ impl Mcp {
             let session = parts.headers.get(MCP_SESSION).cloned();
             let onward = Onward::new(&parts, body, upstream, metadata);
             let waiting = Arc::clone(&self.waiting);
-            return Ok(answer::follow(onward, session, waiting, place).await);
+            return Ok(follow::follow(onward, session, waiting, place).await);
         }
         let clear = match decode::whole(&parts.headers, &body) {
             Err(decode::Fault::TooLarge) => return Err(too_large()),
@@ -204,10 +205,12 @@ impl Mcp {
             let onward = Onward::new(&parts, body, upstream, metadata);
             return Ok(answer::pass(onward, None, place).await);
         }
-        let lists = messages.iter().filter(|m| m.asks_for(mcp::LIST)).filter_map(Message::key);
+        let lists = messages.iter().filter(|m| m.asks_for(mcp::LIST));
+        let lists = lists.filter_map(|message| Some((message.key()?, message.id?.to_owned())));
         let reading = Reading {
             flights,
             bookings: Vec::new(),
+            tasks: Vec::new(),
             lists: lists.collect(),
             warden: Arc::clone(&self.warden),
             chain,
