@@ -6,8 +6,8 @@ use std::fmt;
 use deadstop_core::Digest;
 use serde::Deserializer as _;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
 use super::message::{members_of, text};
 use crate::facts;
@@ -109,22 +109,25 @@ fn listed(raw: &str) -> Listed {
     let name = name.map(std::borrow::Cow::into_owned).unwrap_or_default();
     let small = Some(raw).filter(|raw| raw.len() <= LONGEST_TOOL);
     let tool = small.and_then(|raw| serde_json::from_str::<Value>(raw).ok());
-    let tool = tool.unwrap_or_else(|| json!({ "description": raw }));
-    let parts = DESCRIBED.map(|part| facts::canonical(&tool[part]));
-    let destructive = match tool.get("annotations") {
-        Some(annotations) => annotations["destructiveHint"] == Value::Bool(true),
-        None => says_destructive(raw).unwrap_or_default(),
+    let (fingerprint, destructive, text) = match &tool {
+        Some(tool) => {
+            let parts = DESCRIBED.map(|part| facts::canonical(&tool[part]));
+            let destructive = tool["annotations"]["destructiveHint"] == Value::Bool(true);
+            (facts::combine(&parts), destructive, Cow::Owned(said(tool)))
+        }
+        None => {
+            let destructive = says_destructive(raw).unwrap_or_default();
+            (Digest::of(raw.as_bytes()), destructive, Cow::Borrowed(raw))
+        }
     };
-    let text = said(&tool);
-    let invisible = invisible(&[name.as_str(), text.as_str()]);
-    let mut text = text;
-    if text.len() > LONGEST_TEXT {
-        let kept = text.floor_char_boundary(LONGEST_TEXT);
-        let more = text[kept..].chars().count();
-        text.truncate(kept);
-        text += &format!(" [{more} more characters]");
-    }
-    Listed { name, fingerprint: facts::combine(&parts), destructive, text, invisible }
+    let invisible = invisible(&[name.as_str(), &text]);
+    let kept = text.floor_char_boundary(LONGEST_TEXT);
+    let more = text.get(kept..).unwrap_or_default().chars().count();
+    let text = match more {
+        0 => text.into_owned(),
+        _ => format!("{} [{more} more characters]", text.get(..kept).unwrap_or_default()),
+    };
+    Listed { name, fingerprint, destructive, text, invisible }
 }
 
 /// The hint of a tool that is not read as a whole.
@@ -200,6 +203,8 @@ impl Listing<'_> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::super::read;
     use super::*;
 

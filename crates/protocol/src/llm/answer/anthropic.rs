@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::lenient::{
     Arguments, Count, Failure, Index, Text, count, many, one, parse, plainly, tree,
 };
-use super::sse::LARGEST_EVENT;
+use super::sse::LARGEST_ARGUMENTS;
 use super::{Sink, Tally};
 use crate::llm::Piece;
 
@@ -384,7 +384,7 @@ impl Anthropic {
             return;
         }
         for open in &mut self.open {
-            if self.kept + part.len() <= LARGEST_EVENT {
+            if self.kept + part.len() <= LARGEST_ARGUMENTS {
                 self.kept += open.write(index, self.started, part, typed);
             } else {
                 sink.tally.lost = true;

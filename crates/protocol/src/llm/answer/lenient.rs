@@ -508,6 +508,59 @@ impl<'de> Deserialize<'de> for Arguments {
     }
 }
 
+/// A text, or a value of any other form. An untagged enum would keep a copy of the whole value first.
+pub(super) enum TextOrTree<'a> {
+    Text(Cow<'a, str>),
+    Tree(Value),
+}
+
+impl<'de> Deserialize<'de> for TextOrTree<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<TextOrTree<'de>, D::Error> {
+        deserializer.deserialize_any(TextOrTreeVisitor)
+    }
+}
+
+struct TextOrTreeVisitor;
+
+/// Hands values that are no text on to the reader of trees.
+macro_rules! trees {
+    ($($visit:ident: $kind:ty),*) => {
+        $(fn $visit<E: Error>(self, value: $kind) -> Result<Self::Value, E> {
+            ArgumentsSeed(DEEPEST).$visit(value).map(TextOrTree::Tree)
+        })*
+    };
+}
+
+impl<'de> Visitor<'de> for TextOrTreeVisitor {
+    type Value = TextOrTree<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+
+    trees!(visit_bool: bool, visit_u64: u64, visit_i64: i64, visit_f64: f64);
+
+    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
+        Ok(TextOrTree::Text(Cow::Borrowed(text)))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(TextOrTree::Text(Cow::Owned(text.to_owned())))
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(TextOrTree::Tree(Value::Null))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
+        ArgumentsSeed(DEEPEST).visit_seq(items).map(TextOrTree::Tree)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<Self::Value, A::Error> {
+        ArgumentsSeed(DEEPEST).visit_map(entries).map(TextOrTree::Tree)
+    }
+}
+
 /// Reads so many levels, and `null` for whatever is deeper.
 #[derive(Clone, Copy)]
 struct ArgumentsSeed(usize);
@@ -565,9 +618,12 @@ impl<'de> Visitor<'de> for ArgumentsSeed {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
         while let Some(item) = items.next_element_seed(ArgumentsSeed(self.0 - 1))? {
-            if budget::take(ELEMENT) {
-                list.push(item);
+            if !budget::take(ELEMENT) {
+                // What is left of it is of no use, and takes room.
+                while items.next_element::<IgnoredAny>()?.is_some() {}
+                return Ok(Value::Null);
             }
+            list.push(item);
         }
         Ok(Value::Array(list))
     }
@@ -577,9 +633,11 @@ impl<'de> Visitor<'de> for ArgumentsSeed {
         while let Some(key) = entries.next_key::<Cow<'de, str>>()? {
             let value = entries.next_value_seed(ArgumentsSeed(self.0 - 1))?;
             let first = if map.is_empty() { OBJECT } else { 0 };
-            if budget::take(first + MEMBER + key.len()) {
-                map.insert(key.into_owned(), value);
+            if !budget::take(first + MEMBER + key.len()) {
+                while entries.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                return Ok(Value::Null);
             }
+            map.insert(key.into_owned(), value);
         }
         Ok(Value::Object(map))
     }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::Sink;
 use super::lenient::{Arguments, Count, Failure, Text, many, one, parse, plainly};
 use super::openai_usage::OpenAiUsage;
-use super::sse::LARGEST_EVENT;
+use super::sse::LARGEST_ARGUMENTS;
 
 /// Items that are remembered, to tell each once.
 const MOST_ITEMS: usize = 4096;
@@ -289,7 +289,7 @@ impl Responses {
     /// Keeps a part of a call's arguments.
     fn written(&mut self, index: Option<u64>, event: &Event<'_>, sink: &mut Sink<'_>) {
         let part = event.delta.as_str();
-        let fits = self.kept + part.len() <= LARGEST_EVENT;
+        let fits = self.kept + part.len() <= LARGEST_ARGUMENTS;
         let Some(seen) = self.find(index, event.item_id.as_str()) else { return };
         seen.streamed = true;
         if fits {

@@ -334,3 +334,13 @@ fn hole_05_answers_in_other_widths_are_inspected() {
     reader.finish(&mut Vec::new());
     assert!(reader.unread());
 }
+
+/// Of an object with more values than there is room for, the objects in it are read.
+#[test]
+fn hole_05_a_call_beside_too_many_values_is_found() {
+    let call =
+        json!({ "type": "function.call", "id": "c1", "name": "rm", "arguments": { "path": "/" } });
+    let zeros = "0,".repeat(2 << 20);
+    let answer = format!(r#"{{"pad":[{zeros}0],"outputs":[{call}]}}"#);
+    assert_eq!(calls(Dialect::OpenAiOther, Form::Json, &answer), [RM]);
+}
