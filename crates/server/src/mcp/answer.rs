@@ -138,7 +138,7 @@ async fn whole(onward: Onward, mut reading: Reading, response: Response<Answer>)
         flight.fail(Status::Fault, DIED);
     }
     reading.booked().await;
-    onward.watch_tasks(std::mem::take(&mut reading.tasks), reading.chain.stops());
+    onward.watch_tasks(&reading.tasks, reading.chain.stops());
     let Some(body) = taken.booked(clear) else {
         return Response::from_parts(parts, Body::from(bytes));
     };
@@ -450,8 +450,7 @@ impl http_body::Body for Passing {
 impl Drop for Passing {
     fn drop(&mut self) {
         if !self.reading.tasks.is_empty() && tokio::runtime::Handle::try_current().is_ok() {
-            let tasks = std::mem::take(&mut self.reading.tasks);
-            self.onward.watch_tasks(tasks, self.reading.chain.stops());
+            self.onward.watch_tasks(&self.reading.tasks, self.reading.chain.stops());
         }
         // A client that goes away has not cancelled anything: it may come back for the rest.
         if self.reading.may_reword() && tokio::runtime::Handle::try_current().is_ok() {

@@ -156,18 +156,21 @@ impl Following {
         Poll::Ready(match self.ready.pop_front() {
             None => None,
             Some(Ready::Bytes(bytes)) => Some(bytes),
-            Some(Ready::Listing(event, said, shelf, _)) => Some(shown(event, &said, &shelf)),
+            Some(Ready::Listing(event, said, shelf, _)) => Some(shown(&event, &said, &shelf)),
         })
     }
 }
 
 /// The event without the tools that are hidden.
-fn shown(event: Bytes, said: &[u8], shelf: &Shelf) -> Bytes {
+fn shown(event: &Bytes, said: &[u8], shelf: &Shelf) -> Bytes {
     let narrowed = mcp::read(said).ok().and_then(|envelope| {
         let mut messages = envelope.messages().iter();
         shelf.narrowed(said, messages.find(|message| message.key() == Some(shelf.key))?)
     });
-    narrowed.map_or(event.clone(), |said| Bytes::copy_from_slice(&Events::reworded(&event, &said)))
+    narrowed.map_or_else(
+        || event.clone(),
+        |said| Bytes::copy_from_slice(&Events::reworded(&event, &said)),
+    )
 }
 
 /// Reads a message: tells the calls in it that wait, and finds listings.

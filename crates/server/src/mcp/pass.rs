@@ -119,7 +119,7 @@ impl Onward {
     }
 
     /// Waits with tasks that the server has begun for calls of a chain, and cancels them when it is stopped.
-    pub(super) fn watch_tasks(&self, ids: Vec<String>, mut stops: Stops) {
+    pub(super) fn watch_tasks(&self, ids: &[String], mut stops: Stops) {
         if ids.is_empty() || WATCHED.load(Ordering::Relaxed) >= MOST_WATCHED {
             return;
         }
