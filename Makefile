@@ -153,8 +153,8 @@ telemetry: program ## Real readers and emitters of telemetry: JSON logs, Prometh
 	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/telemetry/run
 
 # What takes seconds of it; Claude Code, Prometheus and the OpenID provider are in `make telemetry` and `make soak`.
-emitters: program ## Real emitters of telemetry: the AI SDK and LangChain, whose loops are refused at another door; and the log
-	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/telemetry/run log emitters
+emitters: program ## Real emitters of telemetry: the AI SDK and LangChain, whose loops are refused at another door; a trace through MCP; and the log
+	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/telemetry/run log emitters mcp
 
 api: program ## The API against its own document, with cases made up by schemathesis
 	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/api/run

@@ -1,6 +1,6 @@
 //! JSON with comments: what we set is there, what we take out is gone, and the rest stays.
 
-#[path = "../../crates/cli/src/install/jsonc.rs"]
+#[path = "../../crates/commands/src/install/jsonc.rs"]
 mod editor;
 
 use editor::Jsonc;

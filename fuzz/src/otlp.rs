@@ -39,17 +39,24 @@ fn one<M: Message + Default + Serialize + DeserializeOwned + PartialEq>(
     let _ = answer(signal, Format::Json, &batch.rejected);
     let _ = answer(signal, Format::Protobuf, &batch.rejected);
     let message: M = match format {
-        Format::Json => serde_json::from_slice(data).expect("it was read"),
+        // We read more than the official classes do, such as numbers in texts.
+        Format::Json => match serde_json::from_slice(data) {
+            Ok(message) => message,
+            Err(_) => return,
+        },
         Format::Protobuf => M::decode(data).expect("it was read"),
     };
+    // They take lists for objects, by the places of their members: what they mean is what they write.
     let packed = read(&message.encode_to_vec(), Format::Protobuf).expect("what we wrote is read");
-    assert_eq!(format!("{batch:?}"), format!("{packed:?}"), "as protobuf");
+    if format == Format::Protobuf {
+        assert_eq!(format!("{batch:?}"), format!("{packed:?}"), "as protobuf");
+    }
     // A number that is none cannot be written as JSON.
     let Ok(text) = serde_json::to_vec(&message) else { return };
     let Ok(again) = serde_json::from_slice::<M>(&text) else { return };
     if again == message {
         let said = read(&text, Format::Json).expect("what we wrote is read");
-        assert_eq!(format!("{batch:?}"), format!("{said:?}"), "as JSON");
+        assert_eq!(format!("{packed:?}"), format!("{said:?}"), "as JSON");
     }
 }
 

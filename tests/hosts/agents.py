@@ -25,9 +25,9 @@ class Host:
     package = program = ""
     #: Its name in the tables, and for `deadstop install` if it has hooks.
     name, hooks = "", None
-    #: What it calls its shell, and whether a hook of its own ends a turn.
-    tool, ends = "", False
-    #: Whether it has a hook for the end of a session.
+    #: What it calls its shell.
+    tool = ""
+    #: Whether it calls a hook at the end of a session that was started with a prompt.
     says_its_end = True
     #: The provider whose API it speaks.
     provider = "openai"
@@ -47,7 +47,7 @@ class Host:
 
 class ClaudeCode(Host):
     package, program = "@anthropic-ai/claude-code", "claude"
-    name, hooks, tool, ends, provider = "Claude Code", "claude-code", "Bash", True, "anthropic"
+    name, hooks, tool, provider = "Claude Code", "claude-code", "Bash", "anthropic"
 
     def prepare(self, stage):
         (stage.home / ".claude.json").write_text(json.dumps({"hasCompletedOnboarding": True}))
@@ -83,7 +83,7 @@ class Codex(Host):
 
 class Gemini(Host):
     package, program = "@google/gemini-cli", "gemini"
-    name, hooks, tool, ends, provider = "Gemini CLI", "gemini", "run_shell_command", True, "gemini"
+    name, hooks, tool, provider = "Gemini CLI", "gemini", "run_shell_command", "gemini"
     # It notices by itself when a call is repeated to the letter.
     loop = "cat build-{number}.log"
 
@@ -102,7 +102,9 @@ class Gemini(Host):
 
 class Qwen(Host):
     package, program = "@qwen-code/qwen-code", "qwen"
-    name, hooks, tool, ends = "Qwen Code", "qwen", "run_shell_command", True
+    name, hooks, tool = "Qwen Code", "qwen", "run_shell_command"
+    # Only where its user leaves it: not with `--prompt`.
+    says_its_end = False
 
     def prepare(self, stage):
         settings(stage.home / ".qwen", {"privacy": {"usageStatisticsEnabled": False},

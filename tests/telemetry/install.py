@@ -54,6 +54,15 @@ def emitters(name):
     return once(name, (own / "package.json").read_text(), [NPM])
 
 
+def mcp():
+    """A Python with the official SDK of MCP, which has spans of its own, and with an exporter for them."""
+    wanted = HERE / "mcp/requirements.txt"
+    folder = once("mcp", wanted.read_text(), [
+        [sys.executable, "-m", "venv", "venv"],
+        ["venv/bin/pip", "install", "--quiet", "--disable-pip-version-check", "-r", wanted]])
+    return folder / "venv/bin/python"
+
+
 def claude():
     """Claude Code, in the version that `tests/hosts` takes, and why there is none."""
     named = os.environ.get("DEADSTOP_HOSTS", ROOT / "target/hosts/node_modules/.bin")

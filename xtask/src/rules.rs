@@ -11,7 +11,7 @@ use anyhow::{Context, ensure};
 use serde::Deserialize;
 
 /// Which crates of ours each crate may depend on. A crate that is not listed may not exist.
-const ARROWS: [(&str, &[&str]); 18] = [
+const ARROWS: [(&str, &[&str]); 19] = [
     ("deadstop-core", &[]),
     ("deadstop-effect", &["deadstop-core"]),
     ("deadstop-redact", &[]),
@@ -54,8 +54,9 @@ const ARROWS: [(&str, &[&str]); 18] = [
             "deadstop-warden",
         ],
     ),
+    ("deadstop", &["deadstop-commands", "deadstop-server"]),
     (
-        "deadstop",
+        "deadstop-commands",
         &[
             "deadstop-client",
             "deadstop-core",

@@ -103,12 +103,9 @@ impl Shared {
 
     fn whole(&self, number: u32, status: u16, kind: &str, bytes: &[u8]) -> Passed {
         let passed = self.with(number, |exchange| {
-            exchange.answer(status, kind);
-            let passed = exchange.push(bytes)?;
-            let rest = exchange.finish()?;
-            Ok(match passed {
-                Cow::Borrowed(_) if rest.is_empty() => None,
-                passed => Some([&*passed, &*rest].concat()),
+            exchange.whole(status, kind, bytes).map(|passed| match passed {
+                Cow::Borrowed(_) => None,
+                Cow::Owned(bytes) => Some(bytes),
             })
         });
         let done = self.exchanges().take(number);

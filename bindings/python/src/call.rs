@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use deadstop_sdk::{Refused, Settled, Status};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyList};
 
 use crate::convert::to_text;
 use crate::refused::{exception, mistake, refused};
@@ -75,6 +75,51 @@ pub(crate) struct Exchange {
     pub(crate) exchange: Mutex<deadstop_sdk::Exchange>,
     pub(crate) stop: deadstop_sdk::StopSignal,
     pub(crate) governed: bool,
+    pub(crate) document: bool,
+}
+
+/// How the headers begin in which providers report how much of a window is used.
+const WINDOWS: [&[u8]; 3] = [b"anthropic-ratelimit-", b"x-codex-", b"x-ratelimit-"];
+
+/// What an answer's headers say.
+#[derive(Default)]
+struct Told {
+    kind: String,
+    is_packed: bool,
+    /// Those about windows, with their names in lower case.
+    windows: Vec<(String, String)>,
+}
+
+impl Told {
+    /// Headers as they came: pairs of bytes.
+    fn of(headers: &Bound<'_, PyList>) -> PyResult<Told> {
+        let mut told = Told::default();
+        for pair in headers.iter() {
+            let (name, value): (Bound<'_, PyBytes>, Bound<'_, PyBytes>) = pair.extract()?;
+            let (name, value) = (name.as_bytes(), value.as_bytes());
+            let begins = |with: &&[u8]| {
+                name.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with))
+            };
+            if name.eq_ignore_ascii_case(b"content-type") {
+                told.kind = String::from_utf8_lossy(value).into_owned();
+            } else if name.eq_ignore_ascii_case(b"content-encoding") {
+                let plain = value.is_empty() || value.eq_ignore_ascii_case(b"identity");
+                told.is_packed |= !plain;
+            } else if WINDOWS.iter().any(begins) {
+                let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+                told.windows.push((name, String::from_utf8_lossy(value).into_owned()));
+            }
+        }
+        Ok(told)
+    }
+
+    fn tell(&self, exchange: &mut deadstop_sdk::Exchange) {
+        if !self.windows.is_empty() {
+            let windows: Vec<(&str, &str)> =
+                self.windows.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+            exchange.headers(&windows);
+        }
+    }
 }
 
 impl Exchange {
@@ -106,23 +151,48 @@ impl Exchange {
         self.governed
     }
 
+    /// Whether the request asks for an answer in one document, and not for a stream.
+    #[getter]
+    fn document(&self) -> bool {
+        self.document
+    }
+
+    /// All of an answer at once, its bytes unpacked; gives those to pass on instead, if there are others.
+    fn whole<'py>(
+        &self,
+        py: Python<'py>,
+        status: u16,
+        headers: &Bound<'py, PyList>,
+        bytes: &Bound<'py, PyBytes>,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let told = Told::of(headers)?;
+        let given = bytes.as_bytes();
+        let passed = self.with(py, |exchange| {
+            told.tell(exchange);
+            exchange.whole(status, &told.kind, given).map(|passed| match passed {
+                std::borrow::Cow::Borrowed(_) => None,
+                std::borrow::Cow::Owned(bytes) => Some(bytes),
+            })
+        });
+        let passed = passed.map_err(|error| refused(py, &error))?;
+        Ok(passed.map(|changed| PyBytes::new(py, &changed)))
+    }
+
     /// The body to send instead, if there is one.
     fn body<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         let body = self.with(py, |exchange| exchange.body().map(<[u8]>::to_vec));
         body.map(|body| PyBytes::new(py, &body))
     }
 
-    /// The headers in which providers report their windows.
-    fn headers(&self, py: Python<'_>, headers: Vec<(String, String)>) {
-        let lower = |(name, value): (String, String)| (name.to_ascii_lowercase(), value);
-        let headers: Vec<(String, String)> = headers.into_iter().map(lower).collect();
-        let headers: Vec<(&str, &str)> =
-            headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        self.with(py, |exchange| exchange.headers(&headers));
-    }
-
-    fn answer(&self, py: Python<'_>, status: u16, content_type: &str) {
-        self.with(py, |exchange| exchange.answer(status, content_type));
+    /// The answer begins: its status, and its headers as they came. One that is packed is not read.
+    fn answer(&self, py: Python<'_>, status: u16, headers: &Bound<'_, PyList>) -> PyResult<()> {
+        let told = Told::of(headers)?;
+        let kind = if told.is_packed { "" } else { &told.kind };
+        self.with(py, |exchange| {
+            told.tell(exchange);
+            exchange.answer(status, kind);
+        });
+        Ok(())
     }
 
     /// Judges the next bytes; gives what may be passed on.

@@ -361,8 +361,8 @@ impl Scope {
         let body = body.as_bytes();
         let outgoing = Outgoing::new(host, path, body).api(api).method(method);
         let exchange = self.decide(py, |scope| scope.request(&outgoing))?;
-        let stop = exchange.stop_signal().clone();
-        Ok(Exchange { exchange: Mutex::new(exchange), stop, governed: self.governed })
+        let (stop, document) = (exchange.stop_signal().clone(), exchange.asks_document());
+        Ok(Exchange { exchange: Mutex::new(exchange), stop, governed: self.governed, document })
     }
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import gc
+import json
 import os
 import signal
 import threading
@@ -286,6 +287,26 @@ def test_a_stream_brings_what_it_brought_before(openai_client):
     assert all(chunk.pop("usage") is None for chunk in guarded)
     assert guarded == plain
     assert session.get_state().output_tokens == 23
+    session.restore()
+
+
+def test_what_is_read_as_a_whole_may_come_packed(openai_client, async_client):
+    """A document is judged unpacked. What is read in pieces is asked for as it is, since pieces that are packed
+    could not be judged."""
+    model = {"model": "gpt-4o-gzip-plain", "messages": ASK}
+    session = deadstop.guard(openai_client, agent="a")
+    raw = session.client.chat.completions.with_raw_response.create(**model)
+    assert raw.headers["content-encoding"] == "gzip"
+    assert session.get_state().output_tokens == 23
+    with session.client.chat.completions.with_streaming_response.create(**model) as pieces:
+        assert "content-encoding" not in pieces.headers
+        assert json.loads(b"".join(pieces.iter_bytes()))["usage"]["completion_tokens"] == 23
+    assert session.get_state().output_tokens == 46
+    assert len(list(ask(session.client, model["model"], stream=True))) > 1
+    assert session.get_state().output_tokens == 69
+    session.attach(async_client)
+    assert asyncio.run(async_client.chat.completions.create(**model)).usage.completion_tokens == 23
+    assert session.get_state().output_tokens == 92
     session.restore()
 
 

@@ -73,7 +73,7 @@ pub enum BadTarget {
     #[error("not a URL: write it in full, such as https://example.org/hook")]
     Url,
     /// A URL of another kind.
-    #[error("a URL that starts with {0}:// is of no use here: use {1}")]
+    #[error("a URL that starts with {0}:// does not work here: use {1}")]
     Scheme(String, &'static str),
     /// No host.
     #[error("the URL has no host")]

@@ -167,7 +167,7 @@ impl Way {
     ) -> Result<TlsStream<S>, NoWay> {
         let failed = |why: String| NoWay::Tls { host: host.to_owned(), why };
         let name = ServerName::try_from(bare(host).to_owned())
-            .map_err(|_| failed("a certificate cannot be for this name".to_owned()))?;
+            .map_err(|_| failed("no certificate can exist for this name".to_owned()))?;
         let connector = TlsConnector::from(Arc::clone(&self.0.tls));
         connector.connect(name, stream).await.map_err(|error| match is_untrusted(&error) {
             true => failed(format!("{UNTRUSTED}, or as ca_file in deadstop.toml")),

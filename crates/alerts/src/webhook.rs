@@ -194,7 +194,7 @@ impl Fetched {
 
 /// Where a redirect leads.
 fn redirected(from: &Url, location: Option<&str>) -> Result<Url, DeliveryError> {
-    let to = location.ok_or(DeliveryError::Redirect("it does not say where to"))?;
+    let to = location.ok_or(DeliveryError::Redirect("it names no address"))?;
     let to = from.join(to).map_err(|_| DeliveryError::Redirect("it leads to no URL"))?;
     let to = web_url(to.as_str()).map_err(|_| DeliveryError::Redirect("it leads to no web URL"))?;
     if from.scheme() == "https" && to.scheme() == "http" {

@@ -117,7 +117,7 @@ fn a_session_is_shown_with_its_calls() {
     assert_eq!(whole[0]["timeline"].as_array().unwrap().len(), calls.len());
     let last = house.ask(&["sessions", "show", "seeker/s/1", "--limit", "2"]).fine();
     assert_eq!(last.calls().len(), 2);
-    assert!(last.err.contains("these are the last ones"), "{last:?}");
+    assert!(last.err.contains("showing the latest calls"), "{last:?}");
 
     // Orders take a name as it is listed, or as an option.
     for order in [&["pause", "seeker/s/1"][..], &["resume", "--session", "s/1"]] {
@@ -166,7 +166,7 @@ fn an_incident_is_explained_and_acknowledged() {
         "\nThe calls around it:\n",
         "\nstop ",
         "\nevidence     1  ",
-        "\nWhat it saved cannot be told",
+        "\nSavings unknown",
     ] {
         assert!(told.contains(part), "{part}\n{told}");
     }
@@ -435,7 +435,7 @@ fn a_person_decides_about_calls_that_wait() {
     );
     assert!(house.ask(&["approvals", "--json"]).fine().json().is_empty());
     let again = house.ask(&["approvals", "approve", &second, "--reason", "no"]);
-    again.refused("it waits no longer: denied by tester", "");
+    again.refused("it is no longer waiting: denied by tester", "");
     let audit = house.ask(&["audit", "--json"]).fine().json();
     let actions: Vec<&str> = audit.iter().map(|entry| text(&entry["action"])).collect();
     assert!(actions.contains(&"call.approve") && actions.contains(&"call.deny"), "{actions:?}");

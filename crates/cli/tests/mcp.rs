@@ -9,6 +9,8 @@ mod server;
 mod end;
 #[path = "mcp/fidelity.rs"]
 mod fidelity;
+#[path = "mcp/spans.rs"]
+mod spans;
 #[path = "mcp/stdio.rs"]
 mod stdio;
 #[path = "mcp/wrapping.rs"]

@@ -26,6 +26,16 @@ pub(crate) struct Reply {
     pub(crate) date: Option<String>,
 }
 
+/// A request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) path: &'a str,
+    pub(crate) body: Option<&'a [u8]>,
+    /// The span in which it is made.
+    pub(crate) trace: Option<&'a str>,
+}
+
 /// The connections to one server.
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -62,7 +72,7 @@ impl Pool {
         }
         if let Some(project) = &server.project {
             if project.chars().any(char::is_control) {
-                let text = "this cannot be the name of a project".to_owned();
+                let text = "that is not a valid project name".to_owned();
                 return Err(ClientError::BadServer(text));
             }
             headers.push_str(&format!("x-deadstop-project: {project}\r\n"));
@@ -71,33 +81,25 @@ impl Pool {
     }
 
     /// Sends a request and waits for its answer.
-    pub(crate) fn send(
-        &self,
-        method: &str,
-        path: &str,
-        body: Option<&[u8]>,
-        cancel: &Cancel,
-    ) -> Result<Reply, ClientError> {
+    pub(crate) fn send(&self, asked: Asked<'_>, cancel: &Cancel) -> Result<Reply, ClientError> {
         if cancel.is_cancelled() {
             return Err(ClientError::Cancelled);
         }
-        let sent = self.send_now(method, path, body, cancel);
+        let sent = self.send_now(asked, cancel);
         cancel.forget();
         if sent.is_err() && cancel.is_cancelled() { Err(ClientError::Cancelled) } else { sent }
     }
 
-    fn send_now(
-        &self,
-        method: &str,
-        path: &str,
-        body: Option<&[u8]>,
-        cancel: &Cancel,
-    ) -> Result<Reply, ClientError> {
+    fn send_now(&self, asked: Asked<'_>, cancel: &Cancel) -> Result<Reply, ClientError> {
+        let Asked { method, path, body, trace } = asked;
         let mut request =
             format!("{method} {}{path} HTTP/1.1\r\n{}", self.address.prefix, self.headers.0);
         if let Some(body) = body {
             request.push_str("content-type: application/json\r\n");
             request.push_str(&format!("content-length: {}\r\n", body.len()));
+        }
+        if let Some(trace) = trace {
+            request.push_str(&format!("traceparent: {trace}\r\n"));
         }
         request.push_str("\r\n");
         let mut request = request.into_bytes();

@@ -46,6 +46,9 @@ pub use trust::{BadTrust, Trust, UNTRUSTED, is_untrusted};
 
 use http::Pool;
 
+/// The longest `traceparent`: today's have 55 bytes, and later versions may add to them.
+const LONGEST_TRACE: usize = 256;
+
 /// How long the parts of a request may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
@@ -78,6 +81,7 @@ pub struct Raw {
 pub struct Client {
     pool: Arc<Pool>,
     cancel: Cancel,
+    trace: Option<Arc<str>>,
 }
 
 impl Client {
@@ -88,7 +92,8 @@ impl Client {
 
     /// A client that waits no longer than this.
     pub fn patient(server: &Server, patience: Patience) -> Result<Client, ClientError> {
-        Ok(Client { pool: Arc::new(Pool::new(server, patience)?), cancel: Cancel::default() })
+        let pool = Arc::new(Pool::new(server, patience)?);
+        Ok(Client { pool, cancel: Cancel::default(), trace: None })
     }
 
     /// The same client, whose requests end when `cancel` is used.
@@ -103,7 +108,17 @@ impl Client {
     /// ```
     #[must_use]
     pub fn cancelled_by(&self, cancel: &Cancel) -> Client {
-        Client { pool: Arc::clone(&self.pool), cancel: cancel.clone() }
+        Client { cancel: cancel.clone(), ..self.clone() }
+    }
+
+    /// The same client, whose requests are about calls in this span: a `traceparent` of W3C Trace Context. What
+    /// can be none is not sent: another program may have made it up, and a header must not break a request.
+    #[must_use]
+    pub fn in_trace(&self, trace: Option<&str>) -> Client {
+        let fits = |trace: &&str| {
+            trace.len() <= LONGEST_TRACE && trace.bytes().all(|byte| byte.is_ascii_graphic())
+        };
+        Client { trace: trace.filter(fits).map(Arc::from), ..self.clone() }
     }
 
     /// Opens a session, or learns that it is dead. Without a name the server makes one up; `said` is
@@ -173,7 +188,7 @@ impl Client {
 
     /// Any other question: JSON in, JSON out.
     pub fn get(&self, path: &str) -> Result<Value, ClientError> {
-        read(&self.pool.send("GET", path, None, &self.cancel)?)
+        read(&self.ask("GET", path, None)?)
     }
 
     /// Any other order.
@@ -183,16 +198,26 @@ impl Client {
         body: &impl Serialize,
     ) -> Result<T, ClientError> {
         let body = serde_json::to_vec(body).unwrap_or_default();
-        read(&self.pool.send("POST", path, Some(&body), &self.cancel)?)
+        read(&self.ask("POST", path, Some(&body))?)
     }
 
     /// Sends any request, and gives back the answer as it came.
     pub fn send(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Raw, ClientError> {
         let body = body.map(Value::to_string);
         let body = body.as_deref().map(str::as_bytes);
-        let reply = self.pool.send(method, path, body, &self.cancel)?;
+        let reply = self.ask(method, path, body)?;
         let http::Reply { status, body, date } = reply;
         Ok(Raw { status, body: String::from_utf8_lossy(&body).into_owned(), date })
+    }
+
+    fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&[u8]>,
+    ) -> Result<http::Reply, ClientError> {
+        let asked = http::Asked { method, path, body, trace: self.trace.as_deref() };
+        self.pool.send(asked, &self.cancel)
     }
 
     /// A refusal that says what was decided is an answer, not an error.

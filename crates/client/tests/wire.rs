@@ -156,3 +156,22 @@ fn a_request_that_waits_for_a_hung_server_can_be_cancelled() {
     assert!(began.elapsed() < Duration::from_secs(20), "it waited for its patience to end");
     assert!(matches!(propose(&client), Err(ClientError::Cancelled)));
 }
+
+/// A span goes along with each request, and what can be none cannot break one.
+#[test]
+fn a_span_goes_along() {
+    let span = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let told = ALLOWED.replace("null}", &format!(r#"null,"traceparent":"{span}"}}"#));
+    let (server, seen) = listener(vec![vec![answer("200 OK", &told); 4]]);
+    let client = Client::new(&server).unwrap();
+    let decided = propose(&client.in_trace(Some(span))).unwrap();
+    assert_eq!(decided[0].traceparent.as_deref(), Some(span));
+    let long = "0".repeat(100_000);
+    for odd in [None, Some("00-a\r\nx-deadstop-key: b"), Some(long.as_str())] {
+        propose(&client.in_trace(odd)).unwrap();
+    }
+    drop(client);
+    let seen = seen.join().unwrap();
+    assert!(seen[0].contains(&format!("\r\ntraceparent: {span}\r\n")), "{}", seen[0]);
+    assert!(seen[1..].iter().all(|asked| !asked.contains("traceparent")), "{seen:?}");
+}

@@ -22,6 +22,9 @@ const STRIDE: usize = 256;
 /// Bytes at the end that must have been said before for a longer look.
 const PROBE: usize = 16;
 
+/// Bytes that are looked at together.
+const BLOCK: usize = 16;
+
 /// Characters of a round that is quoted.
 const LONGEST_QUOTE: usize = 120;
 /// Letters of a word that is quoted.
@@ -64,6 +67,9 @@ impl Chant {
     /// Reads the next piece; tells when the answer has become a chant.
     pub(crate) fn push(&mut self, piece: &str) -> Option<Found> {
         let mut rest = piece.as_bytes();
+        if self.tail.is_empty() {
+            self.tail.reserve(rest.len().min(KEPT));
+        }
         while !rest.is_empty() {
             let (stride, after) = rest.split_at(rest.len().min(STRIDE - self.since_look));
             self.read(stride);
@@ -78,24 +84,36 @@ impl Chant {
         None
     }
 
-    /// Reads at most a stride. Every byte of every answer comes through here.
+    /// Reads at most a stride. Every byte of every answer comes through here: plain text is kept as it is, in blocks,
+    /// and the rest is read byte by byte.
     fn read(&mut self, bytes: &[u8]) {
         let mut folded = [0u8; STRIDE];
-        let mut length = 0;
+        let (mut at, mut length) = (0, 0);
         let mut last = self.tail.last().copied().unwrap_or_default();
-        for &byte in bytes {
-            if byte == b'`' {
-                self.ticks = self.ticks.saturating_add(1);
-                self.fenced ^= self.ticks == 3;
-            } else {
-                self.ticks = 0;
+        while at < bytes.len() {
+            let plain = plain_blocks(bytes, at);
+            if plain > 0 {
+                folded[length..length + plain].copy_from_slice(&bytes[at..at + plain]);
+                (at, length, last, self.ticks) =
+                    (at + plain, length + plain, bytes[at + plain - 1], 0);
             }
-            let fold = FOLD[byte as usize];
-            // `10` and `9` are both one number, and any white space is one gap.
-            let again = fold == last && matches!(fold, b' ' | b'0');
-            folded[length] = fold;
-            length += usize::from(!again);
-            last = fold;
+            // The first byte is held against the byte before it, which is not here.
+            let odd = if at == 0 { 1 } else { BLOCK.min(bytes.len() - at) };
+            for &byte in &bytes[at..at + odd] {
+                if byte == b'`' {
+                    self.ticks = self.ticks.saturating_add(1);
+                    self.fenced ^= self.ticks == 3;
+                } else {
+                    self.ticks = 0;
+                }
+                let fold = FOLD[byte as usize];
+                // `10` and `9` are both one number, and any white space is one gap.
+                let again = fold == last && matches!(fold, b' ' | b'0');
+                folded[length] = fold;
+                length += usize::from(!again);
+                last = fold;
+            }
+            at += odd;
         }
         if self.tail.len() + length > 2 * KEPT {
             let old = self.tail.len() + length - KEPT;
@@ -111,12 +129,9 @@ impl Chant {
             return None;
         }
         // Cheap and nearly always enough: what ends the answer was not said shortly before.
-        let (before, end) = tail.split_at(tail.len() - PROBE);
+        let (before, end) = tail.split_last_chunk::<PROBE>()?;
         let nearby = &tail[before.len().saturating_sub(KEPT / ROUNDS)..tail.len() - 1];
-        // As numbers, which are compared at once.
-        let number = |bytes: &[u8]| bytes.first_chunk::<PROBE>().map(|b| u128::from_le_bytes(*b));
-        let end = number(end);
-        if !nearby.windows(PROBE).any(|window| number(window) == end) {
+        if !contains(nearby, end) {
             return None;
         }
         let (period, length) = periodic_end(tail)?;
@@ -128,6 +143,46 @@ impl Chant {
         let says = has_words(round) || (length / period >= WORD_ROUNDS && has_word(round));
         (says && !is_data(round)).then(|| Found { rounds: length / period, words: readable(round) })
     }
+}
+
+/// How many bytes from here on are kept as they are, in whole blocks: no digit, tick or control character, and no
+/// second white space in a row.
+fn plain_blocks(bytes: &[u8], from: usize) -> usize {
+    let Some(before) = from.checked_sub(1) else { return 0 };
+    let (bytes, before) = (bytes[from..].chunks_exact(BLOCK), bytes[before..].chunks_exact(BLOCK));
+    let is_plain = |(block, before): &(&[u8], &[u8])| {
+        !block.iter().zip(*before).fold(false, |odd, (&byte, &before)| {
+            let digit = byte.wrapping_sub(b'0') < 10;
+            odd | digit | (byte < b' ') | (byte == b'`') | ((byte == b' ') & (before <= b' '))
+        })
+    };
+    bytes.zip(before).take_while(is_plain).count() * BLOCK
+}
+
+/// Whether a text contains a probe.
+///
+/// Most texts do not. So three bytes of the probe are looked for in many places at once, and only where they stand
+/// the whole probe is.
+fn contains(text: &[u8], probe: &[u8; PROBE]) -> bool {
+    let (first, middle, last) = (probe[0], probe[PROBE / 2], probe[PROBE - 1]);
+    let places = text.len().saturating_sub(PROBE - 1);
+    let blocks = places / BLOCK * BLOCK;
+    for at in (0..blocks).step_by(BLOCK) {
+        let bytes = |from: usize| text[from..].first_chunk::<BLOCK>();
+        let (Some(a), Some(b), Some(c)) = (bytes(at), bytes(at + PROBE / 2), bytes(at + PROBE - 1))
+        else {
+            break;
+        };
+        let fits = (0..BLOCK).fold(0u8, |fits, i| {
+            fits | u8::from((a[i] == first) & (b[i] == middle) & (c[i] == last))
+        });
+        if fits != 0
+            && text[at..at + BLOCK + PROBE - 1].windows(PROBE).any(|window| window == probe)
+        {
+            return true;
+        }
+    }
+    text[blocks..].windows(PROBE).any(|window| window == probe)
 }
 
 /// The period that reaches furthest back from the end, and how far: by the failure function of
@@ -331,6 +386,47 @@ mod tests {
         let mut chant = Chant::default();
         chant.push("a  b\n\tc 12 3x--é11 22");
         assert_eq!(chant.tail, "a b c 0 0x--é0 0".as_bytes());
+    }
+
+    /// Blocks are read like single bytes.
+    #[test]
+    fn plain_text_is_kept_like_any_other() {
+        let texts = [
+            "plain words without anything that is folded, and on they go ".repeat(20),
+            "two  spaces, a\ttab, and 3 or 42 numbers ```and a fence``` now and then ".repeat(20),
+            "a line\n and the next one, which begins with a space\n".repeat(20),
+            "wörds with létters that take two bytes each, é ".repeat(20),
+            " ".repeat(700) + &"x".repeat(700),
+        ];
+        for text in texts {
+            for from in (0..40).filter(|from| text.is_char_boundary(*from)) {
+                let (mut whole, mut single) = (Chant::default(), Chant::default());
+                let text = &text[from..];
+                assert_eq!(
+                    whole.push(text),
+                    text.chars().find_map(|c| single.push(&c.to_string()))
+                );
+                assert_eq!(whole, single, "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_probe_is_found_wherever_it_stands() {
+        let probe = b"0123456789abcdef";
+        for length in [0, 15, 16, 17, 31, 32, 47, 48, 100] {
+            for at in 0..length {
+                let mut text = vec![b'0'; length];
+                let end = length.min(at + PROBE);
+                text[at..end].copy_from_slice(&probe[..end - at]);
+                assert_eq!(contains(&text, probe), at + PROBE <= length, "{at} of {length}");
+                // All that is looked for first is there, and the rest is not.
+                if let Some(byte) = text.get_mut(at + 3) {
+                    *byte = b'#';
+                    assert!(!contains(&text, probe));
+                }
+            }
+        }
     }
 
     /// The end is looked at every 256 bytes, and needs 1500 that are kept.

@@ -5,6 +5,7 @@
 //! [`Severity`]. Guards, records and `deadstop check` all use this table.
 
 mod safer;
+mod words;
 
 use serde::{Deserialize, Serialize};
 
@@ -198,16 +199,20 @@ impl Harm {
     /// );
     /// ```
     pub fn because(&self) -> String {
-        let (does, comes_back) = (self.kind.does(), self.kind.loses());
-        let reach = self.reach.words(self.kind);
-        let recovery = if comes_back { self.recovery.words() } else { "" };
+        let recovery = if self.kind.loses() { self.recovery.words() } else { "" };
         match self.kind {
             HarmKind::Destroys
             | HarmKind::DiscardsWork
             | HarmKind::RewritesHistory
             | HarmKind::Stops
-            | HarmKind::OpensAccess => format!("`{}` {does} {reach}{recovery}", self.deed()),
-            _ => format!("`{}` {does}", self.deed()),
+            | HarmKind::OpensAccess => {
+                format!("`{}` {}{recovery}", self.deed(), words::clause(self))
+            }
+            // Its verb only says so once more.
+            HarmKind::RunsDownload if !self.target.is_empty() => {
+                format!("`{}` {}", self.target, self.kind.does())
+            }
+            _ => format!("`{}` {}", self.deed(), self.kind.does()),
         }
     }
 
@@ -258,7 +263,7 @@ impl HarmKind {
             HarmKind::RewritesHistory => "rewrites the history of",
             HarmKind::Stops => "stops or locks out",
             HarmKind::ReadsSecret => "reads a secret",
-            HarmKind::SendsSecret => "sends files to another machine that may hold secrets",
+            HarmKind::SendsSecret => "sends files that may hold secrets to another machine",
             HarmKind::RunsDownload => "runs code that it has just fetched, unread",
             HarmKind::OpensAccess => "opens access to",
             HarmKind::DisablesDeadstop => "takes Deadstop out of the way",

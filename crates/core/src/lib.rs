@@ -40,7 +40,7 @@ pub use engine::{
 pub use gauge::Gauge;
 pub use grant::{Grant, MOST_GRANTS, TooManyGrants};
 pub use guard::access::{AccessSettings, Pin, RawAccess, Rule};
-pub use guard::breaker::{BreakerSettings, Failing, RawBreaker};
+pub use guard::breaker::{BreakerSettings, Failing, RawBreaker, circuit};
 pub use guard::budget::{BudgetSettings, RawBudget};
 pub use guard::destructive::{DestructiveSettings, RawDestructive};
 pub use guard::ending::{EndingSettings, RawEnding, TopUp};

@@ -153,7 +153,7 @@ impl Sketch {
 /// Reads a text that comes in parts; parts are apart as if by white space.
 #[derive(Debug, Clone)]
 pub struct TextHasher {
-    /// Features that wait until there are eight of them.
+    /// Words that wait until there are eight of them.
     group: [u64; 8],
     /// How often each bit was set, one binary digit a plane: plane `k` holds the digits of weight `2^k`.
     planes: [u64; 8],
@@ -161,10 +161,11 @@ pub struct TextHasher {
     pending: u32,
     totals: [u32; 64],
     features: u32,
-    words: u32,
     previous: u64,
     digest: u64,
     bag: u64,
+    /// Words that the bag still takes.
+    unbagged: u32,
     masked: bool,
     /// Whether the last word was one that an id follows.
     labelled: bool,
@@ -178,10 +179,10 @@ impl Default for TextHasher {
             pending: 0,
             totals: [0; 64],
             features: 0,
-            words: 0,
             previous: START,
             digest: START,
             bag: 0,
+            unbagged: BAGGED,
             masked: false,
             labelled: false,
         }
@@ -193,12 +194,16 @@ impl TextHasher {
     pub fn push(&mut self, text: &str) {
         let bytes = text.as_bytes();
         let mut at = 0;
-        while let Some(&byte) = bytes.get(at) {
-            match CLASS[byte as usize] {
-                SPACE => at += 1,
-                MARK => at = self.mark(bytes, at),
-                _ => at = self.word(bytes, at),
+        loop {
+            if !self.labelled {
+                at = self.plain(bytes, at);
             }
+            let Some(&byte) = bytes.get(at) else { break };
+            at = match CLASS[byte as usize] {
+                SPACE => at + 1,
+                MARK => self.mark(bytes, at),
+                _ => self.word(bytes, at),
+            };
         }
     }
 
@@ -209,8 +214,57 @@ impl TextHasher {
         for (bit, &count) in self.totals.iter().enumerate() {
             simhash |= u64::from(2 * count > self.features) << bit;
         }
-        let TextHasher { words, bag, masked, .. } = self;
+        let TextHasher { features: words, bag, masked, .. } = self;
         TextFacts { simhash, digest: Digest(mix(self.digest)), words, bag, masked }
+    }
+
+    /// Reads plain words, which most texts are made of: up to fifteen ASCII letters each, with spaces and
+    /// punctuation between them. Returns where something else begins.
+    ///
+    /// Every byte of every prompt and answer comes through here. So the end of a word is found without a branch
+    /// for each letter, which the processor would guess wrongly once a word, and whether an id may follow is
+    /// looked up only for the last word.
+    fn plain(&mut self, bytes: &[u8], at: usize) -> usize {
+        let mut rest = bytes.get(at..).unwrap_or_default();
+        let mut last: &[u8] = &[];
+        let mut digest = self.digest;
+        while let Some(first) = eight(rest) {
+            let (length, token, next) = match letters(first) {
+                0 => {
+                    match CLASS[first as u8 as usize] {
+                        SPACE => {}
+                        MARK if first as u8 != b'/' => digest = chain(digest, first & 0xff),
+                        _ => break,
+                    }
+                    rest = &rest[1..];
+                    continue;
+                }
+                8 => match longer(rest, first) {
+                    Some(longer) => longer,
+                    None => break,
+                },
+                length => {
+                    let word = beginning(first, length);
+                    if length >= SHORTEST_HEX && is_hex(word, length) {
+                        break;
+                    }
+                    (length, chain(START ^ length as u64, word), byte_at(first, length))
+                }
+            };
+            // The space that mostly follows is passed over with the word.
+            let (word, after) = match next {
+                b' ' => (&rest[..length], &rest[length + 1..]),
+                _ if CLASS[next as usize] & WORD != 0 => break,
+                _ => rest.split_at(length),
+            };
+            (last, rest) = (word, after);
+            self.put_into_bag(length, token);
+            digest = chain(digest, token);
+            self.word_of(token);
+        }
+        self.digest = digest;
+        self.labelled = is_label(last);
+        bytes.len() - rest.len()
     }
 
     /// Punctuation enters the digest only; a slash may open a temporary path.
@@ -227,28 +281,6 @@ impl TextHasher {
 
     /// A run of letters and digits, masked where it is a value rather than a word.
     fn word(&mut self, bytes: &[u8], start: usize) -> usize {
-        self.short_word(bytes, start).unwrap_or_else(|| self.any_word(bytes, start))
-    }
-
-    /// The usual word: up to seven ASCII letters. Its end is found without a branch for each letter, which
-    /// the processor would guess wrongly once a word. `None` for every other word.
-    #[inline]
-    fn short_word(&mut self, bytes: &[u8], start: usize) -> Option<usize> {
-        let packed = eight(&bytes[start..])?;
-        let length = letters(packed);
-        let end = start + length;
-        if self.labelled || !(1..8).contains(&length) || CLASS[bytes[end] as usize] & WORD != 0 {
-            return None;
-        }
-        let word = packed & ((1 << (8 * length)) - 1);
-        self.labelled = is_short_label(word, length);
-        let token = chain(START ^ length as u64, word);
-        self.bag |= u64::from(length > 3) << (mix(token) >> 58);
-        self.token(token);
-        Some(end)
-    }
-
-    fn any_word(&mut self, bytes: &[u8], start: usize) -> usize {
         let mut seen = 0u8;
         let mut end = start;
         while let Some(&byte) = bytes.get(end) {
@@ -262,15 +294,13 @@ impl TextHasher {
         let run = &bytes[start..end];
         let labelled = std::mem::replace(&mut self.labelled, false);
         if seen & DIGIT == 0 {
-            if labelled && seen & OTHER_LETTER == 0 && run.len() >= 6 {
+            if labelled && seen & OTHER_LETTER == 0 && run.len() >= SHORTEST_HEX {
                 self.mask(ID);
                 return end;
             }
             self.labelled = is_label(run);
             let token = hash_word(bytes, start, end);
-            if run.len() > 3 {
-                self.bag |= 1 << (mix(token) >> 58);
-            }
+            self.put_into_bag(run.len(), token);
             self.token(token);
             return end;
         }
@@ -320,27 +350,43 @@ impl TextHasher {
         self.token(token);
     }
 
-    #[inline]
     fn token(&mut self, token: u64) {
-        self.words = self.words.saturating_add(1);
         self.digest = chain(self.digest, token);
-        let feature = mix(chain(self.previous, token));
-        self.previous = token;
+        self.word_of(token);
+    }
+
+    /// Adds a word to the set of words, which is only asked of short texts.
+    #[inline]
+    fn put_into_bag(&mut self, length: usize, token: u64) {
+        if self.unbagged > 0 {
+            self.unbagged -= 1;
+            self.bag |= u64::from(length > 3) << (mix(token) >> 58);
+        }
+    }
+
+    /// Adds a word to those that wait.
+    #[inline(always)]
+    fn word_of(&mut self, token: u64) {
         let place = self.pending as usize % 8;
-        self.group[place] = feature;
+        self.group[place] = token;
         self.pending += 1;
         if place == 7 {
             self.add_group();
-            if self.pending == MOST_PENDING {
-                self.empty_planes();
-            }
         }
+    }
+
+    /// The feature of each word that waits: the pair that it makes with the word before it.
+    #[inline]
+    fn features(&self) -> [u64; 8] {
+        let mut before = self.previous;
+        self.group.map(|token| mix(chain(std::mem::replace(&mut before, token), token)))
     }
 
     /// Adds eight features to the planes: seven adders take them three by three, so that only every
     /// eighth time a carry runs through the higher planes.
     fn add_group(&mut self) {
-        let [a, b, c, d, e, f, g, h] = self.group;
+        let [a, b, c, d, e, f, g, h] = self.features();
+        self.previous = self.group[7];
         let [ones, twos, fours, ..] = &mut self.planes;
         let (s, two_a) = sum(*ones, a, b);
         let (s, two_b) = sum(s, c, d);
@@ -353,6 +399,9 @@ impl TextHasher {
         let (s, eight) = sum(*fours, four_a, four_b);
         *fours = s;
         self.carry(3, eight);
+        if self.pending == MOST_PENDING {
+            self.empty_planes();
+        }
     }
 
     /// Adds bits of a plane's weight.
@@ -366,8 +415,9 @@ impl TextHasher {
     }
 
     fn empty_planes(&mut self) {
-        for at in 0..self.pending as usize % 8 {
-            self.carry(0, self.group[at]);
+        let features = self.features();
+        for feature in &features[..self.pending as usize % 8] {
+            self.carry(0, *feature);
         }
         let digits = (u32::BITS - self.pending.leading_zeros()) as usize;
         for (place, totals) in self.totals.chunks_exact_mut(8).enumerate() {
@@ -475,13 +525,49 @@ fn letters(packed: u64) -> usize {
     ((letters ^ HIGH).trailing_zeros() / 8) as usize
 }
 
+/// The first bytes of eight, fewer than all; the others are zero.
+#[inline]
+fn beginning(packed: u64, length: usize) -> u64 {
+    packed & ((1 << (8 * length)) - 1)
+}
+
+/// One of eight bytes.
+#[inline]
+fn byte_at(packed: u64, at: usize) -> u8 {
+    (packed >> (8 * at)) as u8
+}
+
 #[inline]
 fn eight(bytes: &[u8]) -> Option<u64> {
     bytes.first_chunk::<8>().map(|chunk| u64::from_le_bytes(*chunk))
 }
 
-/// Whether a word says that an id follows: `ID: 7c44eb`, `commit 3f2a`, `requestId=x9`.
+/// Letters from which on a word may be a number in hex.
+const SHORTEST_HEX: usize = 6;
+
+/// A word of eight to fifteen letters, of which the first eight are given: its length, its hash, and what follows it.
+/// `None` for a longer one, and for one of hex letters alone.
 #[inline]
+fn longer(bytes: &[u8], first: u64) -> Option<(usize, u64, u8)> {
+    let second = eight(bytes.get(8..)?)?;
+    let more = letters(second);
+    if more == 8 || (is_hex(first, 7) && is_hex(second, more)) {
+        return None;
+    }
+    let length = 8 + more;
+    let token = chain(chain(START ^ length as u64, first), beginning(second, more));
+    Some((length, token, byte_at(second, more)))
+}
+
+/// Whether a word has none but hex letters.
+#[inline]
+fn is_hex(word: u64, length: usize) -> bool {
+    let lower = word | (ONES << 5);
+    let past_f = lower + ONES * u64::from(0x80 - b'f' - 1);
+    beginning(past_f & HIGH, length) == 0
+}
+
+/// Whether a word says that an id follows: `ID: 7c44eb`, `commit 3f2a`, `requestId=x9`.
 fn is_label(word: &[u8]) -> bool {
     if word.len() <= 6 {
         LABELS.iter().any(|label| word.eq_ignore_ascii_case(label))
@@ -491,30 +577,6 @@ fn is_label(word: &[u8]) -> bool {
 }
 
 const LABELS: [&[u8]; 8] = [b"id", b"sha", b"pid", b"uuid", b"hash", b"nonce", b"token", b"commit"];
-
-/// The same, eight bytes each.
-const PACKED_LABELS: [u64; LABELS.len()] = {
-    let mut packed = [0; LABELS.len()];
-    let mut label = 0;
-    while label < LABELS.len() {
-        let mut at = LABELS[label].len();
-        while at > 0 {
-            at -= 1;
-            packed[label] = (packed[label] << 8) | LABELS[label][at] as u64;
-        }
-        label += 1;
-    }
-    packed
-};
-
-/// [`is_label`] of a word of up to seven letters.
-#[inline]
-fn is_short_label(word: u64, length: usize) -> bool {
-    let lower = word | ((ONES << 5) & ((1 << (8 * length)) - 1));
-    let named = PACKED_LABELS.iter().fold(false, |found, label| found | (*label == lower));
-    let ending = ((word >> 40) as u16).to_le_bytes();
-    named | (length == 7 && matches!(&ending, b"Id" | b"ID"))
-}
 
 /// Whether letters and digits change places as they do in something random: `x7Gk29qP`, `7c44eb`.
 fn is_scrambled(run: &[u8], hex: bool) -> bool {

@@ -51,7 +51,8 @@ pub(super) fn loss(here: &dyn Surroundings, path: &str, depth: Depth) -> Loss {
             .then_some((reach, Recovery::None))
             .or(Some((Reach::Outside, Recovery::Cache)));
     }
-    if subject.starts_with('$') && !is_temporary(subject) {
+    let product = || subject.split('/').skip(1).any(is_product);
+    if subject.starts_with('$') && !is_temporary(subject) && !product() {
         return Some(match depth {
             Depth::Single => (Reach::Item, Recovery::Unknown),
             Depth::Tree => (Reach::Directory, Recovery::None),
@@ -360,6 +361,14 @@ fn is_home(here: &dyn Surroundings, path: &str) -> bool {
     }
     if let Some(user) = path.strip_prefix('~') {
         return !user.contains('/');
+    }
+    // `/h?me/t*st`.
+    let mut parts = path.split('/').skip(1);
+    if let (Some(top), Some(_), None) = (parts.next(), parts.next(), parts.next())
+        && has_glob(top)
+        && ["home", "Users"].iter().any(|name| glob_fits(top, name))
+    {
+        return true;
     }
     let users = path.strip_prefix("/home/").or(path.strip_prefix("/Users/"));
     users.is_some_and(|rest| match rest.split_once('/') {

@@ -13,16 +13,21 @@ mod containers;
 mod databases;
 mod deeds;
 mod disks;
+mod dynamic;
 mod fetch;
 mod files;
 mod git;
 mod guard;
 mod host;
 mod lexical;
+mod opens;
+mod orders;
 mod output;
 mod power;
 mod reads;
+mod rehearsals;
 mod secrets;
+mod served;
 mod syntax;
 mod tools;
 mod transfers;
@@ -140,6 +145,10 @@ struct Walk<'a> {
     moved: Vec<(String, String)>,
     /// Names that the script gave to commands.
     aliases: Vec<(String, String)>,
+    /// Names that the script gave to commands of git.
+    shorthands: Vec<(String, String)>,
+    /// Repositories at places that are not known, as the script has named them.
+    strangers: Vec<String>,
     /// Files that the script fetched or wrote, and what is in them.
     contents: Vec<(String, Content)>,
     /// Directories that the script packs up.
@@ -150,6 +159,8 @@ struct Walk<'a> {
     sends: Option<String>,
     /// Where what the last redirection fed comes from.
     fed: Taint,
+    /// The command whose output the last redirection fed: `< <(git ls-files)`.
+    listing: Vec<String>,
     /// Whether the program that runs belongs to the project: it is named by its path.
     own: bool,
     /// Whether a loop runs over a list that is not known.
@@ -198,11 +209,14 @@ impl<'a> Walk<'a> {
             made: Vec::new(),
             moved: Vec::new(),
             aliases: Vec::new(),
+            shorthands: Vec::new(),
+            strangers: Vec::new(),
             contents: Vec::new(),
             bundles: Vec::new(),
             staged: Vec::new(),
             sends: None,
             fed: Taint::None,
+            listing: Vec::new(),
             own: false,
             listed: false,
             depth: 0,
@@ -274,6 +288,7 @@ impl<'a> Walk<'a> {
         match command {
             ast::Command::Simple(simple) => return self.simple(simple, input),
             ast::Command::Compound(compound, redirects) => {
+                self.listing.clear();
                 self.redirects(redirects.as_ref());
                 return self.fed_compound(compound, redirects.as_ref(), input);
             }
@@ -303,6 +318,8 @@ impl<'a> Walk<'a> {
             matches!(redirect, ast::IoRedirect::File(_, Kind::Read, Target::Filename(_)))
         };
         let file = redirects.iter().flat_map(|list| &list.0).any(reads);
+        let listing = std::mem::take(&mut self.listing);
+        let file = file || (!listing.is_empty() && !self.are_throwaway(&listing));
         let piped = !input.from.is_empty() && !self.are_throwaway(&input.from);
         let looping = matches!(compound, ast::CompoundCommand::WhileClause(_));
         let before = std::mem::replace(&mut self.listed, looping && (file || piped));
@@ -336,7 +353,11 @@ impl<'a> Walk<'a> {
                 let values: Vec<String> =
                     clause.values.iter().flatten().flat_map(|value| self.expand(value)).collect();
                 self.variables.set_each(&clause.variable_name, &values);
+                let printed = values.iter().any(|value| self.is_listing(value));
+                let before = self.listed;
+                self.listed |= printed;
                 self.list(&clause.body.list);
+                self.listed = before;
             }
             C::CaseClause(clause) => {
                 self.expand(&clause.value);
@@ -410,6 +431,7 @@ impl<'a> Walk<'a> {
         self.reads_inputs(&argv, &inputs);
         self.unsets(&argv, &assignments);
         self.forgets(&argv, &assignments);
+        self.runs_variables(&assignments);
         if argv.is_empty() || declares {
             self.lists_environment(&argv);
             for (name, value) in assignments {
@@ -452,15 +474,29 @@ impl<'a> Walk<'a> {
         match item {
             ast::CommandPrefixOrSuffixItem::Word(word) => parts.argv.extend(self.expand(word)),
             ast::CommandPrefixOrSuffixItem::AssignmentWord(assignment, _) => {
-                let words = match &assignment.value {
-                    ast::AssignmentValue::Scalar(word) => self.expand(word),
+                let ast::AssignmentName::VariableName(name) = &assignment.name else {
+                    return;
+                };
+                let (words, all) = match &assignment.value {
+                    ast::AssignmentValue::Scalar(word) => (self.expand(word), None),
                     ast::AssignmentValue::Array(words) => {
-                        words.iter().flat_map(|(_, word)| self.expand(word)).collect()
+                        let words: Vec<String> =
+                            words.iter().flat_map(|(_, word)| self.expand(word)).collect();
+                        let all = word::joined(&words);
+                        (words, Some(all))
                     }
                 };
-                if let ast::AssignmentName::VariableName(name) = &assignment.name {
-                    parts.assignments.push((name.clone(), words.join(" ")));
+                let before = |name: &str| {
+                    self.variables.value(name).filter(|_| assignment.append).unwrap_or_default()
+                };
+                if let Some(all) = all {
+                    let each = format!("{name}[@]");
+                    let known = before(&each);
+                    let all = if known.is_empty() { all } else { word::joined(&[known, all]) };
+                    parts.assignments.push((each, all));
                 }
+                let value = before(name) + &words.join(" ");
+                parts.assignments.push((name.clone(), value));
             }
             ast::CommandPrefixOrSuffixItem::IoRedirect(redirect) => {
                 parts.emptied.extend(self.empties(redirect));
@@ -532,6 +568,7 @@ impl<'a> Walk<'a> {
             ast::IoRedirect::File(_, _, Target::ProcessSubstitution(_, subshell)) => {
                 let output = self.list(&subshell.list);
                 self.fed = output.taint;
+                self.listing = output.from;
                 output.text
             }
             ast::IoRedirect::File(_, Kind::DuplicateOutput, Target::Duplicate(word)) => {

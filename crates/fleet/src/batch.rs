@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use crate::cell::{Cell, Snapshot, counts_of, era_mark};
 use crate::lane::{Doubt, Job};
 use crate::record::{Record, Version};
+use crate::ride::Stayed;
 use crate::transaction::Transaction;
 use crate::wire::{COUNTERS, Commit, Era, Item, Reply, Sum, Write};
 
@@ -55,6 +56,8 @@ struct Work {
     number: i64,
     held: BTreeMap<String, Held>,
     notes: [i64; 2],
+    /// Whether a job asked for room in its limits.
+    grown: bool,
     /// Dead nodes that still have reservations here.
     bury: Vec<String>,
     /// For each limited amount: the highest value that a job reached and found within its limit.
@@ -196,13 +199,13 @@ impl Work {
 }
 
 /// How many amounts are limited.
-const LIMITED: usize = 8;
+pub(crate) const LIMITED: usize = 8;
 /// The first of those that are limited by their pace.
 const PACE: usize = 6;
 
 /// The limited amounts: steps, model calls, input, output, input plus output, cost, cost and tokens
 /// of the minute. Cost of another period counts as zero.
-fn amounts(totals: &Totals, period: u64, minute: u64) -> [u64; LIMITED] {
+pub(crate) fn amounts(totals: &Totals, period: u64, minute: u64) -> [u64; LIMITED] {
     let held = totals.held;
     let input = totals.spent.input.0.saturating_add_signed(held.input);
     let output = totals.spent.output.0.saturating_add_signed(held.output);
@@ -215,7 +218,7 @@ fn amounts(totals: &Totals, period: u64, minute: u64) -> [u64; LIMITED] {
     [steps, models, input, output, input + output, cost, paid, used]
 }
 
-fn limits(bounds: &Bounds) -> [Option<u64>; LIMITED] {
+pub(crate) fn limits(bounds: &Bounds) -> [Option<u64>; LIMITED] {
     let Bounds { steps, model_calls, input, output, tokens, cost, pace_cost, pace_tokens } =
         *bounds;
     [steps, model_calls, input, output, tokens, cost, pace_cost, pace_tokens]
@@ -255,6 +258,18 @@ pub(crate) struct Batch<'a> {
 impl<'a> Batch<'a> {
     pub(crate) fn new(setting: Setting<'a>) -> Batch<'a> {
         Batch { setting, works: Vec::new(), refused: false, entries: BTreeMap::new() }
+    }
+
+    /// Where the sessions were in which the batch admitted calls; `None` if there are no such
+    /// sessions, or only new ones.
+    pub(crate) fn stayed(&self) -> Option<Stayed> {
+        let admitted = self.works.iter().filter(|work| work.grown && !work.cell.is_counted());
+        let versions = admitted.map(|work| work.snapshot.version);
+        let known = versions.filter(|version| *version > Version::default());
+        let stayed = known.map(|version| version.is_by(self.setting.mark));
+        stayed
+            .reduce(|all, one| all && one)
+            .map(|all| if all { Stayed::Here } else { Stayed::Elsewhere })
     }
 
     /// The index of a scope in the batch; adds it if it is new.
@@ -303,6 +318,7 @@ impl<'a> Batch<'a> {
             snapshot,
             held: BTreeMap::new(),
             notes: [0; 2],
+            grown: false,
             bury,
             relied: [None; LIMITED],
             written: None,
@@ -385,6 +401,7 @@ impl<'a> Batch<'a> {
         }
         self.works[last].number = number;
         for (at, before) in places.iter().zip(&totals).filter(|_| grown) {
+            self.works[*at].grown = true;
             self.works[*at].rely(before, minute_began(self.setting.now));
         }
         if let Some(key) = &job.entry {

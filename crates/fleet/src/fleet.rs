@@ -15,8 +15,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::batch::{Batch, Entries, Setting};
 use crate::cell::Cell;
-use crate::lane::{Draining, Job, Lane, Unreachable};
+use crate::lane::{Draining, Haste, Job, Lane, Unreachable, lane_of, split_by_policy};
 use crate::record::{Record, Version};
+use crate::ride::Rides;
 use crate::transaction::Transaction;
 use crate::wire::{Commit, Era, Reply, Shared};
 
@@ -80,6 +81,7 @@ pub struct Fleet<S> {
     marks: AtomicU64,
     outage: Mutex<Option<Outage>>,
     pub(crate) cells: Mutex<HashMap<String, Weak<Cell>>>,
+    pub(crate) rides: Rides,
     /// The current era of Redis, by tag.
     eras: Mutex<HashMap<String, Era>>,
     entries: Mutex<Remembered>,
@@ -141,6 +143,7 @@ impl<S: Shared> Fleet<S> {
             marks: AtomicU64::new(seed),
             outage: Mutex::new(None),
             cells: Mutex::default(),
+            rides: Rides::default(),
             eras: Mutex::default(),
             entries: Mutex::default(),
             alone: Mutex::default(),
@@ -300,7 +303,7 @@ impl<S: Shared> Fleet<S> {
         job: impl FnMut(&mut Transaction<'_, '_>) -> T + Send + 'static,
     ) -> Result<T, Unreachable> {
         self.check_reachable()?;
-        self.enqueue(cells, policies, entry, job, false).await
+        self.enqueue(cells, policies, entry, job, Haste::MayFail).await
     }
 
     /// Runs a job that must not be lost: during an outage it stays in its lane and is retried until
@@ -313,7 +316,7 @@ impl<S: Shared> Fleet<S> {
         entry: Option<String>,
         job: impl FnMut(&mut Transaction<'_, '_>) -> T + Send + 'static,
     ) -> Pin<Box<dyn Future<Output = Result<T, Unreachable>> + Send>> {
-        self.enqueue(cells, policies, entry, job, true)
+        self.enqueue(cells, policies, entry, job, Haste::Durable)
     }
 
     pub(crate) fn enqueue<T: Send + 'static>(
@@ -322,7 +325,7 @@ impl<S: Shared> Fleet<S> {
         policies: &Arc<PolicySet>,
         entry: Option<String>,
         mut job: impl FnMut(&mut Transaction<'_, '_>) -> T + Send + 'static,
-        must: bool,
+        haste: Haste,
     ) -> Pin<Box<dyn Future<Output = Result<T, Unreachable>> + Send>> {
         let result = Arc::new(Mutex::new(None));
         let (done, waiting) = oneshot::channel();
@@ -335,7 +338,11 @@ impl<S: Shared> Fleet<S> {
                 *put.lock() = Some(job(transaction));
             }),
             done,
-            must,
+            must: haste != Haste::MayFail,
+            rides: match haste {
+                Haste::Rides => self.rides.until(),
+                Haste::MayFail | Haste::Durable => None,
+            },
             held: Vec::new(),
             doubts: Vec::new(),
             found: false,
@@ -350,10 +357,7 @@ impl<S: Shared> Fleet<S> {
     /// Puts a job into its lane, and starts the lane if it is idle.
     fn queue(self: &Arc<Self>, job: Job) {
         let cells = &job.cells;
-        let lane = match cells.get(1) {
-            Some(agent) => Some(Arc::clone(&agent.lane)),
-            None => cells.first().map(|cell| Arc::clone(cell.home.get().unwrap_or(&cell.lane))),
-        };
+        let lane = lane_of(cells);
         for (depth, cell) in cells.iter().enumerate() {
             if let Some(lane) = lane.as_ref().filter(|_| depth > 0) {
                 cell.home.get_or_init(|| Arc::clone(lane));
@@ -361,31 +365,42 @@ impl<S: Shared> Fleet<S> {
             cell.snapshot.lock().policies = Some(Arc::clone(&job.policies));
         }
         if let Some(lane) = lane {
-            let mut queue = lane.queue.lock();
-            queue.jobs.push_back(job);
-            let idle = !std::mem::replace(&mut queue.busy, true);
+            lane.queue.lock().jobs.push_back(job);
+            self.start(lane);
+        }
+    }
+
+    /// Starts a lane that has something to do. Jobs that all wait for a ride get a timer instead.
+    pub(crate) fn start(self: &Arc<Self>, lane: Arc<Lane>) {
+        let mut queue = lane.queue.lock();
+        let (busy, due) = (queue.busy, queue.ready(MOST_JOBS) > 0);
+        if !busy && due {
+            queue.busy = true;
             drop(queue);
-            if idle {
-                tokio::spawn(Arc::clone(self).drain(lane));
-            }
+            tokio::spawn(Arc::clone(self).drain(lane));
+        } else if !due && !queue.jobs.is_empty() && !std::mem::replace(&mut queue.timed, true) {
+            drop(queue);
+            self.depart_in_time(lane);
         }
     }
 
     /// Runs all jobs of a lane.
-    async fn drain(self: Arc<Self>, lane: Arc<Lane>) {
+    pub(crate) async fn drain(self: Arc<Self>, lane: Arc<Lane>) {
         // Frees the lane even if a job panics.
-        let lane = Draining(lane);
-        let lane = &*lane.0;
+        let draining = Draining(Arc::clone(&lane));
+        let lane = &*draining.0;
         let mut stuck = 0;
         loop {
             let jobs = {
                 let mut queue = lane.queue.lock();
-                let many = queue.jobs.len().min(MOST_JOBS + stuck);
+                let many = queue.ready(MOST_JOBS + stuck);
                 queue.busy = many > 0;
                 if many == 0 {
-                    return;
+                    break;
                 }
-                queue.jobs.drain(..many).collect::<Vec<Job>>()
+                // Whatever becomes of this attempt, they have waited for their ride.
+                let board = |job: Job| Job { rides: None, ..job };
+                queue.jobs.drain(..many).map(board).collect::<Vec<Job>>()
             };
             let (mut jobs, late) = self.ask_first(jobs).await;
             let others = split_by_policy(&mut jobs);
@@ -434,6 +449,8 @@ impl<S: Shared> Fleet<S> {
             may.into_iter().for_each(|job| drop(job.done.send(Err(error.clone()))));
             tokio::time::sleep(REST).await;
         }
+        // Jobs that wait for a ride may have come meanwhile.
+        self.start(Arc::clone(&draining.0));
     }
 
     /// Commits jobs together, without those that use a scope whose record cannot be read. Of these,
@@ -535,6 +552,11 @@ impl<S: Shared> Fleet<S> {
             self.set_time(reply.now);
             self.note_recovery();
             if reply.done {
+                if let Some(stayed) = batch.stayed()
+                    && let Some(lane) = jobs.iter().find_map(|job| lane_of(&job.cells))
+                {
+                    lane.note(stayed);
+                }
                 for (key, version, value) in batch.entries(&commit) {
                     self.entries.lock().put(key, version, value);
                 }
@@ -728,13 +750,6 @@ impl<S: Shared> Fleet<S> {
             snapshot.offline = 0;
         }
     }
-}
-
-/// Takes out the jobs from the first one that has another policy than the jobs before it. One
-/// commit uses one policy: the budget periods of two policies cannot be compared.
-fn split_by_policy(jobs: &mut Vec<Job>) -> Vec<Job> {
-    let other = jobs.windows(2).position(|two| !Arc::ptr_eq(&two[0].policies, &two[1].policies));
-    other.map_or_else(Vec::new, |at| jobs.split_off(at + 1))
 }
 
 /// Why a commit failed.

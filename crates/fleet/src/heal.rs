@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::cell::Cell;
 use crate::fleet::Fleet;
-use crate::lane::Unreachable;
+use crate::lane::{Haste, Unreachable};
 use crate::record::Record;
 use crate::wire::{Commit, Item, Shared, Sum, Sums, Touched};
 
@@ -57,7 +57,7 @@ impl<S: Shared> Fleet<S> {
         if let Some(policies) = policies {
             // Every commit writes this node's reservations as they are, so an empty job corrects
             // the record.
-            self.enqueue([Arc::clone(cell)], &policies, None, |_| (), false).await?;
+            self.enqueue([Arc::clone(cell)], &policies, None, |_| (), Haste::MayFail).await?;
         }
         let healed = !cell.is_counted() || self.heal_counters(cell).await?;
         if healed && !late {

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use deadstop_core::PolicySet;
 use deadstop_core::share::Held;
@@ -12,6 +13,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use thiserror::Error;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::cell::Cell;
 use crate::record::Version;
@@ -42,6 +44,17 @@ impl Unreachable {
 /// The scopes of a job, from the project down.
 pub(crate) type Cells = SmallVec<[Arc<Cell>; 4]>;
 
+/// How urgent a job is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Haste {
+    /// It fails if Redis does not answer.
+    MayFail,
+    /// It is retried until it is committed.
+    Durable,
+    /// The same, and it may wait for another job of its lane to be committed with.
+    Rides,
+}
+
 /// A function to run on a chain, and how to report its result.
 pub(crate) struct Job {
     pub(crate) cells: Cells,
@@ -51,6 +64,8 @@ pub(crate) struct Job {
     pub(crate) done: oneshot::Sender<Result<(), Unreachable>>,
     /// Whether the node retries the job until it is committed.
     pub(crate) must: bool,
+    /// Until when it waits for a job to ride with; `None` if it does not wait.
+    pub(crate) rides: Option<Instant>,
     /// Changes of this node's reservations at the last attempt, each with the incarnation of the
     /// node that made it.
     pub(crate) held: Vec<(Arc<Cell>, u64, Held)>,
@@ -103,6 +118,8 @@ impl Job {
 #[derive(Default)]
 pub(crate) struct Lane {
     pub(crate) queue: Mutex<Queue>,
+    /// Calls in a row whose sessions no other node had written meanwhile; see [`crate::ride`].
+    pub(crate) stays: AtomicU32,
 }
 
 /// Marks a lane as busy while its jobs run. If a job panics, its callers get an error and the next
@@ -121,4 +138,21 @@ impl Drop for Draining {
 pub(crate) struct Queue {
     pub(crate) jobs: VecDeque<Job>,
     pub(crate) busy: bool,
+    /// Whether a timer will start the lane for jobs that wait for a ride.
+    pub(crate) timed: bool,
+}
+
+/// The lane of a job on these scopes: that of its agent.
+pub(crate) fn lane_of(cells: &[Arc<Cell>]) -> Option<Arc<Lane>> {
+    match cells.get(1) {
+        Some(agent) => Some(Arc::clone(&agent.lane)),
+        None => cells.first().map(|cell| Arc::clone(cell.home.get().unwrap_or(&cell.lane))),
+    }
+}
+
+/// Takes out the jobs from the first one that has another policy than the jobs before it. One
+/// commit uses one policy: the budget periods of two policies cannot be compared.
+pub(crate) fn split_by_policy(jobs: &mut Vec<Job>) -> Vec<Job> {
+    let other = jobs.windows(2).position(|two| !Arc::ptr_eq(&two[0].policies, &two[1].policies));
+    other.map_or_else(Vec::new, |at| jobs.split_off(at + 1))
 }

@@ -26,6 +26,7 @@ pub mod model;
 mod packed;
 mod record;
 mod redis;
+mod ride;
 mod sessions;
 mod transaction;
 mod wire;
@@ -36,6 +37,7 @@ pub use lane::Unreachable;
 pub use look::Look;
 pub use record::{Record, Version};
 pub use redis::{BadAddress, Redis};
+pub use ride::{End, can_wait};
 pub use sessions::{Index, IndexLimits, Lookup, Recognised};
 pub use transaction::{Owner, Transaction};
 pub use wire::{

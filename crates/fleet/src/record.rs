@@ -44,6 +44,11 @@ impl Version {
         Version(self.count() << MARK)
     }
 
+    /// Whether the node of a mark wrote it, as far as marks tell.
+    pub(crate) fn is_by(self, mark: u32) -> bool {
+        self.writer() == u64::from(mark) >> (MARK / 2)
+    }
+
     /// The node that wrote it, as far as the mark tells.
     fn writer(self) -> u64 {
         (self.0 & ((1 << MARK) - 1)) >> (MARK / 2)

@@ -64,6 +64,8 @@ pub struct Ask {
     pub cwd: Option<PathBuf>,
     /// Whether it starts a sub-agent.
     pub spawns: bool,
+    /// The span in which it is made, as a `traceparent`.
+    pub trace: Option<String>,
 }
 
 /// What a sub-agent does.
@@ -99,6 +101,19 @@ pub struct Judgement {
     pub by: By,
     /// What went wrong on the way, for the user.
     pub notice: Option<String>,
+    /// The call's own span, where the server exports it.
+    pub span: Option<String>,
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Told<'a> {
+    /// Its outcome.
+    pub outcome: &'a Outcome,
+    /// Its result, for people.
+    pub text: &'a str,
+    /// The span in which it was made, as it was asked with.
+    pub trace: Option<&'a str>,
 }
 
 impl Judgement {
@@ -134,8 +149,12 @@ impl Judgement {
         self
     }
 
+    fn of(verdict: Verdict, trips: Vec<Spoken>, by: By) -> Judgement {
+        Judgement { verdict, trips, incident: None, by, notice: None, span: None }
+    }
+
     fn passed(by: By) -> Judgement {
-        Judgement { verdict: Verdict::Allow, trips: Vec::new(), incident: None, by, notice: None }
+        Judgement::of(Verdict::Allow, Vec::new(), by)
     }
 
     fn said(verdict: Verdict, by: By, guard: &str, reason: &str, explain: String) -> Judgement {
@@ -147,7 +166,7 @@ impl Judgement {
             limit: Value::Null,
             advice: None,
         };
-        Judgement { verdict, trips: vec![trip], incident: None, by, notice: None }
+        Judgement::of(verdict, vec![trip], by)
     }
 
     fn noticed(mut self, notice: Option<String>) -> Judgement {
@@ -245,17 +264,11 @@ impl Gate {
     }
 
     /// This call has ended; it need not be on disk when this returns, unless its session has, too.
-    pub fn settle_soon(
-        &self,
-        place: &ScopePath,
-        id: &str,
-        outcome: &Outcome,
-        text: &str,
-    ) -> Judgement {
+    pub fn settle_soon(&self, place: &ScopePath, id: &str, told: Told<'_>) -> Judgement {
         self.decide(
             place,
-            |remote| remote.settle_soon(place, id, outcome.status, text),
-            |local| local.settle(place, id, outcome),
+            |remote| remote.settle_soon(place, id, told),
+            |local| local.settle(place, id, told.outcome),
         )
     }
 

@@ -419,9 +419,18 @@ impl Local {
         self.write(place, chain)
     }
 
+    /// Forgets a session, and its agent if that has made no call and stands under no order.
     pub(crate) fn forget(&self, place: &ScopePath) -> Result<(), GateError> {
         let _held = self.hold()?;
-        remove_session(self.folder()?, place);
+        let folder = self.folder()?;
+        remove_session(folder, place);
+        let agent = agent_file(place);
+        if let Some(kept) = self.read_one(&agent, &place.agent)? {
+            let state = self.state(&agent, &kept.state)?;
+            if state.calls() == 0 && state.killed().is_none() && state.paused().is_none() {
+                folder.remove(&agent);
+            }
+        }
         Ok(())
     }
 
@@ -490,7 +499,7 @@ impl Local {
                     if self.policies.session.fail_mode == deadstop_core::FailMode::Open =>
                 {
                     held.set_aside(&file);
-                    notice = Some(format!("{error}; it was put aside"));
+                    notice = Some(format!("{error}; the file was moved aside"));
                     None
                 }
                 other => other?,
@@ -657,7 +666,7 @@ fn spoken(verdict: Verdict, trips: &[Trip], notice: Option<String>) -> Judgement
             advice: trip.advice.clone(),
         })
         .collect();
-    Judgement { verdict, trips, incident: None, by: By::Local, notice }
+    Judgement { notice, ..Judgement::of(verdict, trips, By::Local) }
 }
 
 /// Removes all that is known of a session. Called while the folder is held.

@@ -4,7 +4,7 @@
 //! runs as a program, without hooks, without locks and with a time limit. Without an answer in time
 //! the path's state is unknown.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fs;
 use std::io::Read;
@@ -16,6 +16,10 @@ use deadstop_protocol::facts::effect::{Kept, Sight, Surroundings};
 
 /// How long git may take.
 const PATIENCE: Duration = Duration::from_millis(400);
+/// How long it may take for all paths of one call.
+const PATIENCE_FOR_ALL: Duration = Duration::from_millis(1000);
+/// Paths of one call about which git is asked.
+const MOST_QUESTIONS: usize = 32;
 /// Entries of one directory that are looked at, paths that a pattern may name, and directories that
 /// it may lead through.
 const MOST_ENTRIES: usize = 2000;
@@ -35,6 +39,8 @@ pub struct Machine {
     /// Everything that git would tell about the workspace, where it was asked once for all.
     status: Option<Vec<(Kept, String)>>,
     asked: RefCell<HashMap<String, Kept>>,
+    /// How long git took so far.
+    spent: Cell<Duration>,
 }
 
 impl Machine {
@@ -55,6 +61,7 @@ impl Machine {
             created,
             status: None,
             asked: RefCell::default(),
+            spent: Cell::default(),
         }
     }
 
@@ -129,7 +136,14 @@ impl Surroundings for Machine {
             Ok(found) if found.is_dir() => PathBuf::from(path),
             _ => Path::new(path).parent().map(Path::to_path_buf).unwrap_or_default(),
         };
-        let kept = match status(&folder, Some(path), PATIENCE) {
+        // Git is a program that has to start: one call cannot have it started without end.
+        let left = PATIENCE_FOR_ALL.saturating_sub(self.spent.get()).min(PATIENCE);
+        let may_ask = self.asked.borrow().len() < MOST_QUESTIONS && !left.is_zero();
+        let start = Instant::now();
+        let told =
+            (may_ask && folder.is_dir()).then(|| status(&folder, Some(path), left)).flatten();
+        self.spent.set(self.spent.get() + start.elapsed());
+        let kept = match told {
             Some(found) => found.iter().map(|(kept, _)| *kept).max().unwrap_or(Kept::Clean),
             None => Kept::Unknown,
         };

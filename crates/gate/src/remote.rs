@@ -10,7 +10,7 @@ use deadstop_core::{Harm, Status, Verdict};
 use deadstop_protocol::mcp::Listing;
 use serde_json::json;
 
-use crate::{Ask, By, Judged, Judgement, ScopePath, SubAgent};
+use crate::{Ask, By, Judged, Judgement, ScopePath, SubAgent, Told};
 
 /// A server to ask.
 #[derive(Debug)]
@@ -50,7 +50,8 @@ impl Remote {
     pub(crate) fn ask(&self, ask: &Ask, harms: Option<&[Harm]>) -> Result<Judgement, Failed> {
         let ScopePath { agent, session, .. } = &ask.place;
         let proposal = proposal(ask, harms, Duration::ZERO);
-        let propose = || self.client.propose(agent, session, &proposal).map(|mut all| all.pop());
+        let client = self.client.in_trace(ask.trace.as_deref());
+        let propose = || client.propose(agent, session, &proposal).map(|mut all| all.pop());
         let first = propose();
         let waits = first.as_ref().ok().and_then(Option::as_ref).and_then(waiting);
         let decided = match waits {
@@ -97,7 +98,8 @@ impl Remote {
         hold: Duration,
     ) -> Result<Judgement, Failed> {
         let proposal = proposal(ask, harms, hold);
-        let decided = self.client.post::<DecidedAll>(&path(&ask.place, "proposal"), &proposal);
+        let client = self.client.in_trace(ask.trace.as_deref());
+        let decided = client.post::<DecidedAll>(&path(&ask.place, "proposal"), &proposal);
         let decided = decided.map(|mut all| all.calls.pop());
         // A person was asked: a caller that holds the call may poll for the decision.
         let asks =
@@ -114,11 +116,12 @@ impl Remote {
         &self,
         place: &ScopePath,
         id: &str,
-        status: Status,
-        text: &str,
+        told: Told<'_>,
     ) -> Result<Judgement, Failed> {
-        let receipt = Receipt { wait: false, ..receipt(place, id, status, Some(text)) };
-        self.read(self.client.post(&path(place, "receipt"), &receipt).map(Some))
+        let Told { outcome, text, trace } = told;
+        let receipt = Receipt { wait: false, ..receipt(place, id, outcome.status, Some(text)) };
+        let client = self.client.in_trace(trace);
+        self.read(client.post(&path(place, "receipt"), &receipt).map(Some))
     }
 
     /// Waits until a call is to be stopped.
@@ -272,10 +275,10 @@ fn path(place: &ScopePath, what: &str) -> String {
 }
 
 fn judged(decided: Decided) -> Judgement {
-    let Decided { allowed, verdict, trips, incident, .. } = decided;
+    let Decided { allowed, verdict, trips, incident, traceparent, .. } = decided;
     // `allowed` and `verdict` must agree; the stricter of the two counts.
     let verdict = if allowed { verdict } else { verdict.max(Verdict::Ask) };
-    Judgement { verdict, trips, incident, by: By::Server, notice: None }
+    Judgement { incident, span: traceparent, ..Judgement::of(verdict, trips, By::Server) }
 }
 
 #[cfg(test)]

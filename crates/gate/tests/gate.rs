@@ -67,6 +67,7 @@ fn ask(id: &str, tool: &str, argument: &str) -> Ask {
         arguments: json!({ "path": argument }),
         cwd: None,
         spawns: false,
+        trace: None,
     }
 }
 
@@ -328,6 +329,7 @@ fn a_session_that_a_limit_ended_goes_on_with_more() {
             arguments: json!({ "n": n }),
             cwd: None,
             spawns: false,
+            trace: None,
         })
     };
     let more = |steps| {

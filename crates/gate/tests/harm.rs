@@ -58,6 +58,7 @@ mod harm {
                 arguments,
                 cwd: Some(self.project.path().to_path_buf()),
                 spawns: false,
+                trace: None,
             })
         }
 
@@ -177,5 +178,25 @@ mod harm {
             assert_eq!(world.shell("deadstop status").verdict, Verdict::Allow);
             assert_eq!(world.shell("grep deadstop README.md").verdict, Verdict::Allow);
         }
+    }
+
+    /// A long line of `cd` and `git clean` had git started hundreds of times, for more than a second.
+    #[test]
+    fn git_is_not_started_without_end_for_one_call() {
+        use deadstop_gate::Machine;
+        use deadstop_protocol::facts::effect::{Kept, Surroundings};
+        let world = World::new("balanced");
+        let folders: Vec<_> = (0..40).map(|n| world.project.path().join(format!("d{n}"))).collect();
+        for folder in &folders {
+            fs::create_dir(folder).unwrap();
+        }
+        let machine = Machine::at(world.project.path(), Vec::new());
+        let kept: Vec<Kept> =
+            folders.iter().map(|folder| machine.kept(&folder.to_string_lossy())).collect();
+        assert_eq!(kept[0], Kept::Clean);
+        assert_eq!(kept[39], Kept::Unknown);
+        let gone = world.project.path().join("gone/below");
+        let machine = Machine::at(world.project.path(), Vec::new());
+        assert_eq!(machine.kept(&gone.to_string_lossy()), Kept::Unknown);
     }
 }

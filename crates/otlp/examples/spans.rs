@@ -4,6 +4,9 @@
 //! spans ADDRESS protobuf|json CONNECTIONS SECONDS [HEADER: VALUE]…
 //! ```
 //!
+//! With `-` for the address nothing is sent: the requests are read here, CONNECTIONS rounds of all of them
+//! (`valgrind --tool=callgrind` counts the instructions).
+//!
 //! A request has 512 spans, as the batch processors of OpenTelemetry's SDKs send them: 8 runs of 64. Half of
 //! the spans are model and tool calls, the others are what lies around them (HTTP, SQL, the agent itself).
 //! Each run is a session of its own, and no request is sent twice. Prints a line of JSON.
@@ -13,6 +16,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use deadstop_otlp::Format;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use prost::Message;
 use serde_json::{Map, Value, json};
@@ -228,6 +232,22 @@ fn send(
     Ok((requests, failures, bytes))
 }
 
+/// Reads each request so often, without a server.
+fn read(templates: &[Template], json: bool, rounds: u64) -> Result<()> {
+    let format = if json { Format::Json } else { Format::Protobuf };
+    let (began, mut calls) = (Instant::now(), 0);
+    for _ in 0..rounds {
+        for template in templates {
+            calls +=
+                deadstop_otlp::traces(&template.body, format).map_err(Error::other)?.calls.len();
+        }
+    }
+    let spans = rounds * TEMPLATES * SPANS;
+    let each = began.elapsed().as_secs_f64() * 1e6 / spans as f64;
+    println!("{{\"spans\":{spans},\"calls\":{calls},\"us_each\":{each:.3}}}");
+    Ok(())
+}
+
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [address, format, connections, seconds, headers @ ..] = &arguments[..] else {
@@ -247,6 +267,9 @@ fn main() -> Result<()> {
     }
     let templates: Result<Vec<Template>> = (0..TEMPLATES).map(|n| Template::new(n, json)).collect();
     let templates = templates?;
+    if address == "-" {
+        return read(&templates, json, connections);
+    }
     // From run to run other numbers, so that a server that was told before takes these as new.
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let numbers = AtomicU64::new(now.map_err(Error::other)?.as_micros() as u64);

@@ -8,6 +8,7 @@ mod bound;
 mod call;
 pub mod line;
 pub mod measure;
+mod model;
 pub mod names;
 mod read;
 pub mod span;

@@ -13,11 +13,13 @@ use opentelemetry_proto::tonic::collector::logs::v1 as logs_api;
 use opentelemetry_proto::tonic::collector::metrics::v1 as metrics_api;
 use opentelemetry_proto::tonic::collector::trace::v1 as trace_api;
 use prost::Message;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::bound;
 use crate::call::What;
+use crate::model::{Logs, Traces};
 
 /// How telemetry is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,9 +57,6 @@ impl BadTelemetry {
         self.vast
     }
 }
-
-/// Why a request is not decoded.
-const VAST: &str = "it has too many parts, send smaller batches";
 
 /// What a request tells of.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -99,14 +98,26 @@ pub struct Observed {
 
 /// Reads spans.
 pub fn traces(body: &[u8], format: Format) -> Result<Batch, BadTelemetry> {
-    let request: trace_api::ExportTraceServiceRequest = decode(body, format, Signal::Traces)?;
-    Ok(spans::read(&request.resource_spans))
+    let about = About { signal: Signal::Traces, format };
+    match format {
+        Format::Json => Ok(spans::read(&about.json(body)?)),
+        Format::Protobuf => {
+            let request: trace_api::ExportTraceServiceRequest = about.protobuf(body)?;
+            Ok(spans::read(&Traces::from(&request)))
+        }
+    }
 }
 
 /// Reads log records.
 pub fn logs(body: &[u8], format: Format) -> Result<Batch, BadTelemetry> {
-    let request: logs_api::ExportLogsServiceRequest = decode(body, format, Signal::Logs)?;
-    Ok(events::read(&request.resource_logs))
+    let about = About { signal: Signal::Logs, format };
+    match format {
+        Format::Json => Ok(events::read(&about.json(body)?)),
+        Format::Protobuf => {
+            let request: logs_api::ExportLogsServiceRequest = about.protobuf(body)?;
+            Ok(events::read(&Logs::from(&request)))
+        }
+    }
 }
 
 /// What a JSON document of OTLP is about, by its first field; `None` if it is none. Its beginning is
@@ -141,7 +152,11 @@ pub fn document(body: &[u8]) -> Result<Batch, BadTelemetry> {
 
 /// Checks metrics. They tell of no single call: their figures are sums.
 pub fn metrics(body: &[u8], format: Format) -> Result<Batch, BadTelemetry> {
-    let request: metrics_api::ExportMetricsServiceRequest = decode(body, format, Signal::Metrics)?;
+    let about = About { signal: Signal::Metrics, format };
+    let request: metrics_api::ExportMetricsServiceRequest = match format {
+        Format::Json => about.json(body)?,
+        Format::Protobuf => about.protobuf(body)?,
+    };
     let scopes = request.resource_metrics.iter().flat_map(|resource| &resource.scope_metrics);
     Ok(Batch { others: scopes.map(|scope| scope.metrics.len()).sum(), ..Batch::default() })
 }
@@ -186,28 +201,52 @@ pub fn answer(signal: Signal, format: Format, rejected: &[String]) -> Vec<u8> {
     }
 }
 
-fn decode<M: Message + Default + for<'a> serde::Deserialize<'a>>(
-    body: &[u8],
-    format: Format,
+/// What a request is, for what is said of one that cannot be read.
+#[derive(Clone, Copy)]
+struct About {
     signal: Signal,
-) -> Result<M, BadTelemetry> {
-    let what = match signal {
-        Signal::Traces => "trace",
-        Signal::Logs => "logs",
-        Signal::Metrics => "metrics",
-    };
-    let (how, vast) = match format {
-        Format::Protobuf => ("protobuf", bound::is_vast(body, signal)),
-        Format::Json => ("JSON", bound::is_vast_json(body)),
-    };
-    let bad = |why: String| BadTelemetry { what, how, why, vast };
-    if vast {
-        return Err(bad(VAST.to_owned()));
+    format: Format,
+}
+
+impl About {
+    fn json<'a, M: Deserialize<'a>>(self, body: &'a [u8]) -> Result<M, BadTelemetry> {
+        if bound::is_vast_json(body) {
+            return Err(self.bad(Why::Vast));
+        }
+        serde_json::from_slice(body).map_err(|error| self.bad(Why::Other(error.to_string())))
     }
-    match format {
-        Format::Protobuf => M::decode(body).map_err(|error| bad(error.to_string())),
-        Format::Json => serde_json::from_slice(body).map_err(|error| bad(error.to_string())),
+
+    fn protobuf<M: Message + Default>(self, body: &[u8]) -> Result<M, BadTelemetry> {
+        if bound::is_vast(body, self.signal) {
+            return Err(self.bad(Why::Vast));
+        }
+        M::decode(body).map_err(|error| self.bad(Why::Other(error.to_string())))
     }
+
+    fn bad(self, why: Why) -> BadTelemetry {
+        let what = match self.signal {
+            Signal::Traces => "trace",
+            Signal::Logs => "logs",
+            Signal::Metrics => "metrics",
+        };
+        let how = match self.format {
+            Format::Protobuf => "protobuf",
+            Format::Json => "JSON",
+        };
+        let vast = matches!(why, Why::Vast);
+        let why = match why {
+            Why::Vast => "it has too many parts, send smaller batches".to_owned(),
+            Why::Other(why) => why,
+        };
+        BadTelemetry { what, how, why, vast }
+    }
+}
+
+/// Why a request cannot be read.
+enum Why {
+    /// It has too many parts.
+    Vast,
+    Other(String),
 }
 
 /// Nanoseconds to milliseconds.

@@ -334,6 +334,9 @@ pub struct Decided {
     #[serde(default)]
     #[cfg_attr(feature = "schema", schema(required))]
     pub approval: Option<String>,
+    /// The call's span, where calls are exported: send it on as `traceparent` to what the call asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
 }
 
 /// A client that is older than its server may not know a verdict: it takes it for a block.

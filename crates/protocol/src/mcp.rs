@@ -10,8 +10,9 @@ mod message;
 mod note;
 mod refusal;
 mod tools;
+mod trace;
 
-pub use call::{Asked, Ended, asked, begun_task, ended, suspect, traceparent};
+pub use call::{Asked, Ended, asked, begun_task, ended, suspect};
 pub use events::Events;
 pub use message::{Envelope, Message, Unreadable, key, read, strictly};
 pub use note::noted;
@@ -20,6 +21,7 @@ pub use refusal::{
     unreadable_call,
 };
 pub use tools::{Listed, Listing, listing, lists_unreadably};
+pub use trace::{InTrace, Unnamed, in_trace, traced};
 
 /// The method that runs a tool.
 pub const CALL: &str = "tools/call";

@@ -57,8 +57,18 @@ pub struct Prices {
     known: RwLock<HashMap<Box<str>, Known>>,
 }
 
-/// Under which provider and name the catalogue knows a model.
-type CatalogueEntry = Arc<(Option<String>, String)>;
+/// A model in the catalogue.
+#[derive(Debug)]
+struct Entry {
+    /// Under which provider and name the catalogue knows it.
+    provider: Option<String>,
+    model: String,
+    /// For prompts of fewer tokens the rates alone are the bill. To look the model up for every bill takes longer
+    /// than all guards together.
+    by_rates: u64,
+}
+
+type CatalogueEntry = Arc<Entry>;
 
 /// What a model charges, and who says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -267,7 +277,9 @@ fn anywhere(name: &str) -> Option<(Rates, CatalogueEntry)> {
 
 fn found_at(provider: Option<&str>, model: &str) -> Option<(Rates, CatalogueEntry)> {
     let rates = rates_at(provider, model)?;
-    Some((rates, Arc::new((provider.map(str::to_owned), model.to_owned()))))
+    let (provider, model) = (provider.map(str::to_owned), model.to_owned());
+    let by_rates = bill::by_rates(provider.as_deref(), &model, &rates);
+    Some((rates, Arc::new(Entry { provider, model, by_rates })))
 }
 
 fn rates_at(provider: Option<&str>, model: &str) -> Option<Rates> {

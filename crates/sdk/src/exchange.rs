@@ -77,6 +77,7 @@ pub struct Exchange {
     scope: Scope,
     dialect: Dialect,
     stream: bool,
+    document: bool,
     input: Tokens,
     /// The body to send instead: it asks for the usage that the client did not ask for, or has notes to
     /// the model.
@@ -110,6 +111,8 @@ pub struct Exchange {
 struct Prepared {
     dialect: Dialect,
     stream: bool,
+    /// Whether its answer is one document.
+    document: bool,
     input: Tokens,
     body: Option<Vec<u8>>,
     hides_usage: bool,
@@ -166,6 +169,7 @@ impl Scope {
         let opened = request::open(dialect, path, body).ok();
         // A path that we do not know may not know the option that asks for usage.
         let changed = opened.as_ref().filter(|_| named == dialect).and_then(Open::with_usage);
+        let is_read = opened.is_some() && !dialect.is_other();
         let request = match opened {
             Some(open) => open.read(self.session.tree().seen(self.at)),
             None => Request {
@@ -186,7 +190,8 @@ impl Scope {
             compacted: request.compacted,
         };
         let (stream, input) = (request.stream, request.input);
-        Ok((call, asked, Prepared { dialect, stream, input, body, hides_usage }))
+        let document = is_read && !stream;
+        Ok((call, asked, Prepared { dialect, stream, document, input, body, hides_usage }))
     }
 
     /// Puts Deadstop's notes to the model into the body, in their places. The call is admitted by then:
@@ -230,7 +235,7 @@ impl Scope {
 
 impl Exchange {
     fn begin(running: Running, prepared: Prepared) -> Exchange {
-        let Prepared { dialect, stream, input, body, hides_usage } = prepared;
+        let Prepared { dialect, stream, document, input, body, hides_usage } = prepared;
         Exchange {
             stop: running.stop_signal().clone(),
             left: StopSignal::default(),
@@ -238,6 +243,7 @@ impl Exchange {
             running: Some(running),
             dialect,
             stream,
+            document,
             input,
             body,
             hides_usage,
@@ -260,6 +266,12 @@ impl Exchange {
     /// The body to send in place of the one that was given, if there is one.
     pub fn body(&self) -> Option<&[u8]> {
         self.body.as_deref()
+    }
+
+    /// Whether the request asks for an answer in one document: then nothing is lost if it is judged as a
+    /// whole, by [`Exchange::whole`]. Not so if it asks for a stream, or was not understood.
+    pub fn asks_document(&self) -> bool {
+        self.document
     }
 
     /// The signal that this call must obey.
@@ -344,6 +356,34 @@ impl Exchange {
         self.judge(&look)?;
         self.settle_end()?;
         Ok(look.rest())
+    }
+
+    /// All of an answer at once: its status, its content type, and its bytes (decoded). Gives what may be
+    /// passed on, as [`Exchange::push`] and [`Exchange::finish`] do.
+    ///
+    /// ```
+    /// use deadstop_sdk::{Outgoing, Session};
+    ///
+    /// let session = Session::builder("writer").open()?;
+    /// let body = br#"{"model":"gpt-4o","messages":[{"role":"user","content":"Hello"}]}"#;
+    /// let outgoing = Outgoing::new("api.openai.com", "/v1/chat/completions", body);
+    /// let mut exchange = session.root().request(&outgoing)?;
+    /// assert!(exchange.asks_document());
+    /// let answer = br#"{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2}}"#;
+    /// assert_eq!(&*exchange.whole(200, "application/json", answer)?, answer);
+    /// assert_eq!(session.state().figures.output_tokens, 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn whole<'a>(
+        &mut self,
+        status: u16,
+        content_type: &str,
+        bytes: &'a [u8],
+    ) -> Result<Cow<'a, [u8]>, Refused> {
+        self.answer(status, content_type);
+        let passed = self.push(bytes)?;
+        let rest = self.finish()?;
+        Ok(if rest.is_empty() { passed } else { Cow::Owned([&*passed, &*rest].concat()) })
     }
 
     /// Reads the next bytes, without a judgement.

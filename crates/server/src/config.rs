@@ -255,7 +255,7 @@ pub enum BadConfig {
     #[error("`{0}` is not an address to listen on; write one such as {DEFAULT_LISTEN}")]
     Listen(String),
     /// Not the address of a database.
-    #[error("that is no address of a database; write one such as postgres://user@host/name")]
+    #[error("that is not the address of a database; write one such as postgres://user@host/name")]
     Database,
     /// Not the address of a Redis.
     #[error("{0}; write one such as redis://host:6379")]
@@ -544,7 +544,7 @@ mod tests {
     fn mistakes_are_named() {
         for (text, expected) in [
             ("listen = \"nowhere\"", "`nowhere` is not an address"),
-            ("database = \"mysql://a\"", "no address of a database"),
+            ("database = \"mysql://a\"", "not the address of a database"),
             ("proxy = \"ftp://a\"", "proxy is not the URL of a proxy"),
             ("ca_file = \"/none.pem\"", "ca_file: cannot read certificates from /none.pem"),
             ("[providers.openai]\nproxy = \"a b\"", "providers.openai.proxy is not the URL"),

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use deadstop_protocol::llm::identity;
 use deadstop_store::{AuditEvent, Role, Store, StoreError};
+use futures_util::future::{BoxFuture, LocalBoxFuture};
 use serde_json::Value;
 
 use crate::api::audit;
@@ -144,10 +145,10 @@ pub enum DatabaseError {
     #[error("{0}")]
     Wrong(String),
     /// The first key must be an admin's.
-    #[error("the first key must be an admin's: from then on, only an admin can make more")]
+    #[error("the first key must have the role admin: after it, only an admin can create keys")]
     FirstKeyAdmin,
     /// Nothing secret can be made.
-    #[error("the system gives no randomness; nothing secret can be made")]
+    #[error("the system has no source of randomness, so no secret can be created")]
     NoRandomness,
 }
 
@@ -156,6 +157,9 @@ impl From<NoRandomness> for DatabaseError {
         DatabaseError::NoRandomness
     }
 }
+
+/// A database that is being opened. Boxed, so that it is compiled here and not where it is awaited.
+pub type Opening<'a> = LocalBoxFuture<'a, Result<Database, DatabaseError>>;
 
 /// A database that is open.
 #[derive(Debug)]
@@ -167,17 +171,25 @@ pub struct Database {
 
 impl Database {
     /// Opens the database that is there.
-    pub async fn open(place: &DatabaseLocation) -> Result<Database, DatabaseError> {
+    pub fn open(place: &DatabaseLocation) -> Opening<'_> {
+        Box::pin(Database::found(place))
+    }
+
+    async fn found(place: &DatabaseLocation) -> Result<Database, DatabaseError> {
         if let DatabaseLocation::Folder(folder) = place
             && !folder.join(FILE).is_file()
         {
             return Err(DatabaseError::Missing(folder.display().to_string()));
         }
-        Database::open_or_make(place).await
+        Database::found_or_made(place).await
     }
 
     /// Opens the database; one that is to be a file is made if there is none.
-    pub async fn open_or_make(place: &DatabaseLocation) -> Result<Database, DatabaseError> {
+    pub fn open_or_make(place: &DatabaseLocation) -> Opening<'_> {
+        Box::pin(Database::found_or_made(place))
+    }
+
+    async fn found_or_made(place: &DatabaseLocation) -> Result<Database, DatabaseError> {
         let store = match place {
             DatabaseLocation::Folder(folder) => open(Some(folder), None).await?,
             DatabaseLocation::Url(url) => open(None, Some(url)).await?,
@@ -192,7 +204,11 @@ impl Database {
 
     /// Makes a key, and writes so into the audit. Gives what `POST /api/keys` answers: the key is in
     /// it, this once.
-    pub async fn create_key(&self, wanted: KeyWanted) -> Result<Value, DatabaseError> {
+    pub fn create_key(&self, wanted: KeyWanted) -> BoxFuture<'_, Result<Value, DatabaseError>> {
+        Box::pin(self.make_key(wanted))
+    }
+
+    async fn make_key(&self, wanted: KeyWanted) -> Result<Value, DatabaseError> {
         let project = wanted.project.as_deref().unwrap_or(DEFAULT_PROJECT);
         if identity::name(project).is_none_or(|name| name != project) {
             let problem = format!("`{project}` cannot be the name of a project");
@@ -233,7 +249,11 @@ impl Database {
 
     /// The agents that a first key would stop sooner or later: those that did something in the last
     /// 24 hours. None if there is a key already.
-    pub async fn first_key_stops(&self) -> Result<Vec<String>, DatabaseError> {
+    pub fn first_key_stops(&self) -> BoxFuture<'_, Result<Vec<String>, DatabaseError>> {
+        Box::pin(self.stopped_by_first_key())
+    }
+
+    async fn stopped_by_first_key(&self) -> Result<Vec<String>, DatabaseError> {
         if self.store.count_keys().await?.ever > 0 {
             return Ok(Vec::new());
         }
@@ -251,7 +271,15 @@ impl Database {
     }
 
     /// Checks a project's chain, and that it holds a head that was noted elsewhere. Gives what `GET /api/audit/verify` answers.
-    pub async fn verify_audit(
+    pub fn verify_audit<'a>(
+        &'a self,
+        project: &'a str,
+        since: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Value, DatabaseError>> {
+        Box::pin(self.verified_audit(project, since))
+    }
+
+    async fn verified_audit(
         &self,
         project: &str,
         since: Option<&str>,
@@ -264,12 +292,12 @@ impl Database {
 
     /// The next entries of a project's audit after a place, as `GET /api/audit/export` writes them,
     /// and the place of the last one; nothing at the end.
-    pub async fn audit_lines(
-        &self,
-        project: &str,
+    pub fn audit_lines<'a>(
+        &'a self,
+        project: &'a str,
         after: i64,
-    ) -> Result<Option<(String, i64)>, DatabaseError> {
-        Ok(audit::piece(&self.store, project, after).await?)
+    ) -> BoxFuture<'a, Result<Option<(String, i64)>, DatabaseError>> {
+        Box::pin(async move { Ok(audit::piece(&self.store, project, after).await?) })
     }
 
     /// Waits for the last write and lets the database go.

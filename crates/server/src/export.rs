@@ -58,7 +58,8 @@ impl Exporter {
         let mut tasks = Vec::new();
         if let Some(target) = telemetry.traces.clone() {
             let (sender, queue) = mpsc::channel(QUEUE);
-            warden.export_to(Exports { queue: sender, texts: telemetry.texts });
+            let Telemetry { texts, sampler, .. } = *telemetry;
+            warden.export_to(Exports { queue: sender, texts, sampler });
             let calls = Calls {
                 telemetry: telemetry.clone(),
                 metrics: Arc::clone(&warden.metrics),
@@ -190,11 +191,10 @@ impl Signal for Calls {
         let mut spans = Vec::with_capacity(items.len());
         for item in items {
             match item {
-                Exported::Call(call) if self.telemetry.samples(&call) => {
+                Exported::Call(call) => {
                     let parent = self.runs.add(&call, now).or(call.place.parent);
                     spans.push(finished(&call, parent, self.texts(&call)));
                 }
-                Exported::Call(_) => {}
                 Exported::Over { project, session } => {
                     spans.extend(self.runs.end(&project, session));
                 }
@@ -256,20 +256,6 @@ impl Signal for LogLines {
 }
 
 impl Telemetry {
-    /// Whether a call is exported: as its caller decided about the trace, or else all calls of one
-    /// session are, or none.
-    fn samples(&self, call: &ExportedCall) -> bool {
-        if let (true, Some(sampled)) = (self.follows, call.sampled) {
-            return sampled;
-        }
-        if self.share >= 1.0 {
-            return true;
-        }
-        let place = format!("{}/{}", call.row.project, call.row.session_number);
-        let at = deadstop_core::Digest::of(place.as_bytes()).0 as f64 / u64::MAX as f64;
-        at < self.share
-    }
-
     /// Who sends.
     fn sender(&self) -> Sender<'_> {
         Sender { resource: &self.resource, version: env!("CARGO_PKG_VERSION") }

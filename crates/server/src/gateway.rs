@@ -295,9 +295,9 @@ fn is_large_upload(parts: &Parts, route: &Route<'_>, most: usize) -> bool {
         kind.trim_start().get(..10).is_some_and(|kind| kind.eq_ignore_ascii_case("multipart/"))
     });
     let length = text(header::CONTENT_LENGTH).and_then(|length| length.parse::<usize>().ok());
-    let named = request::dialect(route.provider.api, parts.method.as_str(), &route.path);
+    let named = || request::dialect(route.provider.api, parts.method.as_str(), &route.path);
     form && length.is_some_and(|length| length > most)
-        && named.is_other()
+        && named().is_other()
         && !parts.headers.contains_key(header::CONTENT_ENCODING)
 }
 

@@ -28,7 +28,7 @@ pub use config::{
     BadConfig, Config, DEFAULT_LISTEN, McpServer, OnKill, Provider, RawConfig, RawMcp,
     RawMcpServer, RawProvider, Secret,
 };
-pub use database::{Database, DatabaseError, DatabaseLocation, KeyWanted};
+pub use database::{Database, DatabaseError, DatabaseLocation, KeyWanted, Opening};
 pub use export::{RawTelemetry, Telemetry};
 pub use net::{Server, StartError};
 pub use operator::{OPERATOR_HEADER, OperatorToken, TokenError};

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Streamable HTTP in both of its eras: with `initialize` and `Mcp-Session-Id`, and without. Bytes
-//! pass untouched, but for listings that hold tools which the policy does not allow.
+//! pass untouched, but for listings that hold tools which the policy does not allow, and for the span that
+//! a call's `_meta` names where calls are exported.
 
 mod answer;
 mod flight;
@@ -15,6 +16,7 @@ mod named;
 mod oauth;
 mod pass;
 mod reading;
+mod span;
 mod waiting;
 
 use std::collections::BTreeMap;
@@ -39,12 +41,12 @@ use crate::door::{
     Caller, Lines, Prefix, decode, identify, plain, read_body, too_large, trace, unavailable,
     warned,
 };
-use deadstop_warden::trace::Trace;
 use deadstop_warden::{Admit, Chain, Refused, Running, Terms, Warden};
 use flight::Flight;
 use oauth::{Noted, SignIn, Step};
 use pass::{Onward, Upstream};
 use reading::Reading;
+use span::Spans;
 use waiting::Waiting;
 
 /// The header that names an MCP session.
@@ -196,7 +198,7 @@ impl Mcp {
         who.agent =
             caller.agent(who.agent, &self.default_agent, (&self.auth, &self.warden)).await?;
         let mut chain = self.chain(&caller, &who).await?;
-        chain.trace = self.trace(messages, &parts.headers);
+        chain.trace = trace(&parts.headers);
         if let Some(why) = self.warden.closed(&chain) {
             return Err(unavailable(why));
         }
@@ -207,6 +209,8 @@ impl Mcp {
         }
         let lists = messages.iter().filter(|m| m.asks_for(mcp::LIST));
         let lists = lists.filter_map(|message| Some((message.key()?, message.id?.to_owned())));
+        let as_sent = clear.is_none().then_some(&body[..]);
+        let spans = Spans::of(messages, &flights, as_sent);
         let reading = Reading {
             flights,
             bookings: Vec::new(),
@@ -220,7 +224,8 @@ impl Mcp {
             session: parts.headers.get(MCP_SESSION).cloned(),
         };
         let scopes = reading.chain.clone();
-        let mut onward = Onward::new(&parts, body, upstream, metadata);
+        let mut onward = Onward::new(&parts, spans.body(&body), upstream, metadata);
+        onward.in_span(spans);
         onward.plainly();
         let mut response = answer::pass(onward, Some(reading), place).await;
         // A client whose calls were stopped meanwhile stays where it was.
@@ -261,7 +266,8 @@ impl Mcp {
             self.warden.pins.judge(&chain.project.name, server, &mut facts);
             let call = chain.project.redact_call(Call::Tool(facts));
             let request = Excerpt::of_call(&asked.text());
-            match self.admit(chain, &call, &request).await {
+            let chain = self.in_trace(chain, message);
+            match self.admit(&chain, &call, &request).await {
                 Ok((running, trips)) => {
                     let steers = |trip: &&Trip| trip.verdict == Verdict::Steer;
                     let advice = trips.iter().filter(steers).find_map(|trip| trip.advice.clone());
@@ -269,7 +275,7 @@ impl Mcp {
                     let warden = Arc::clone(&self.warden);
                     let id = message.id.map(str::to_owned);
                     let mut flight =
-                        Flight::new(warden, chain.clone(), call, running, request.beginning(), id);
+                        Flight::new(warden, chain, call, running, request.beginning(), id);
                     flight.advice = advice;
                     flights.push(flight);
                 }
@@ -322,11 +328,14 @@ impl Mcp {
         }
     }
 
-    /// The trace that a request belongs to. By the conventions the message's own word comes before that of
-    /// the connection that brings it; nothing but spans needs it.
-    fn trace(&self, messages: &[Message<'_>], headers: &HeaderMap) -> Option<Arc<Trace>> {
-        let own = messages.iter().filter(|_| self.warden.exports()).find_map(mcp::traceparent);
-        own.and_then(|said| Trace::parse(&said)).map(Arc::new).or_else(|| trace(headers))
+    /// The chain of one message. By the conventions the message's own word about its trace comes before
+    /// that of the connection that brings it; nothing but spans needs it.
+    fn in_trace(&self, chain: &Chain, message: &Message<'_>) -> Chain {
+        let mut chain = chain.clone();
+        if let Some(own) = self.warden.exports().then(|| span::own(message)).flatten() {
+            chain.trace = Some(Arc::new(own));
+        }
+        chain
     }
 
     fn who(&self, route: &Route, parts: &Parts) -> Identity {

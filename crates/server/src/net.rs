@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
+use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -37,9 +38,10 @@ use crate::mcp::Mcp;
 use crate::operator::Operators;
 use crate::page;
 use crate::retention;
+use deadstop_core::ScopeState;
 use deadstop_store::{Store, StoreError};
 use deadstop_warden::metrics::Metrics;
-use deadstop_warden::{Chain, DEFAULT_PROJECT, Order, Stop, Warden, What, log};
+use deadstop_warden::{Chain, DEFAULT_PROJECT, Order, Warden, What, log};
 use slow::{Paced, Timed};
 use workers::{Worker, Workers};
 
@@ -73,6 +75,9 @@ pub enum StartError {
     /// The database cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The program has no server in it.
+    #[error("this program cannot start a server")]
+    Absent,
 }
 
 /// A server that is running; it stops when it is told to or dropped.
@@ -88,6 +93,10 @@ pub struct Server {
 
 impl Server {
     /// Starts listening.
+    ///
+    /// A future is compiled in the crate that awaits it, with that crate's level. All that serves calls is part
+    /// of this one, so a program awaits it in a crate that is built for speed. The others are boxed: they are
+    /// compiled here, once.
     pub async fn start(config: Config) -> Result<Server, StartError> {
         let folder = config.data.as_deref().filter(|_| config.database.is_none());
         let folder = folder.map(database::lock).transpose()?;
@@ -148,8 +157,8 @@ impl Server {
             }
         }
         let (stop, stopping) = watch::channel(false);
-        let closing = Arc::clone(&warden.closing);
-        let done = tokio::spawn(accept(listener, door, workers, stopping, (grace, closing)));
+        let last = (grace, Arc::clone(&warden));
+        let done = tokio::spawn(accept(listener, door, workers, stopping, last));
         Ok(Server { address, stop, done, warden, exporter, _folder: folder })
     }
 
@@ -159,12 +168,16 @@ impl Server {
     }
 
     /// Whether callers must bring a key.
-    pub async fn has_keys(&self) -> bool {
-        has_key(self.warden.store()).await.unwrap_or(true)
+    pub fn has_keys(&self) -> BoxFuture<'_, bool> {
+        Box::pin(async { has_key(self.warden.store()).await.unwrap_or(true) })
     }
 
     /// Lets calls in flight end, settles them, writes everything down, and sends the last telemetry.
-    pub async fn stop(self) {
+    pub fn stop(self) -> BoxFuture<'static, ()> {
+        Box::pin(self.stopped())
+    }
+
+    async fn stopped(self) {
         self.warden.events.over.cancel();
         let _ = self.stop.send(true);
         let _ = self.done.await;
@@ -185,7 +198,16 @@ impl Server {
     }
 
     /// Ends a session of this server with a reason; true once it is in force and on disk.
-    pub async fn kill_session(&self, agent: &str, session: &str, reason: &str) -> bool {
+    pub fn kill_session<'a>(
+        &'a self,
+        agent: &'a str,
+        session: &'a str,
+        reason: &'a str,
+    ) -> BoxFuture<'a, bool> {
+        Box::pin(self.killed(agent, session, reason))
+    }
+
+    async fn killed(&self, agent: &str, session: &str, reason: &str) -> bool {
         let Some(chain) = self.chain(agent, session).await else { return false };
         let scope = Arc::clone(chain.innermost());
         let reason = self.warden.redacted(DEFAULT_PROJECT, reason);
@@ -198,10 +220,16 @@ impl Server {
     }
 
     /// A session's current state.
-    pub async fn session(&self, agent: &str, session: &str) -> Option<deadstop_core::ScopeState> {
-        let chain = self.chain(agent, session).await?;
-        let state = chain.innermost().state().clone();
-        Some(state)
+    pub fn session<'a>(
+        &'a self,
+        agent: &'a str,
+        session: &'a str,
+    ) -> BoxFuture<'a, Option<ScopeState>> {
+        Box::pin(async move {
+            let chain = self.chain(agent, session).await?;
+            let state = chain.innermost().state().clone();
+            Some(state)
+        })
     }
 
     async fn chain(&self, agent: &str, session: &str) -> Option<Chain> {
@@ -281,7 +309,7 @@ async fn accept(
     door: Arc<Door>,
     workers: Workers,
     mut stopping: watch::Receiver<bool>,
-    (grace, closing): (Duration, Arc<Stop>),
+    (grace, warden): (Duration, Arc<Warden>),
 ) {
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
@@ -306,11 +334,13 @@ async fn accept(
     tokio::pin!(over);
     if tokio::time::timeout(grace, &mut over).await.is_err() {
         // Streams end with an error that their clients understand.
-        closing.give();
+        warden.closing.give();
         let _ = tokio::time::timeout(LAST_WORDS, over).await;
     }
     // Cuts off the remaining clients; their calls settle with what they have used.
     connections.shutdown().await;
+    // Before the workers end, which carry them.
+    warden.last_riders().await;
 }
 
 /// Serves one connection to its end, on the thread that it was given to.

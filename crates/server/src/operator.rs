@@ -45,7 +45,7 @@ pub enum TokenError {
     #[error("the operator's token must have at least {SHORTEST} characters, without spaces")]
     Weak,
     /// Nothing secret can be made.
-    #[error("the system gives no randomness; nothing secret can be made")]
+    #[error("the system has no source of randomness, so no secret can be created")]
     NoRandomness,
 }
 

@@ -7,7 +7,7 @@ use deadstop_otlp::{Format, What};
 use deadstop_server::{Config, RawConfig};
 use serde_json::json;
 
-use crate::support::{Gate, Reply, Said, Seen, Speech, Step, Turn, Upstream};
+use crate::support::{Gate, Reply, Said, Seen, Speech, Step, Turn, Upstream, until};
 
 fn export_to(config: &mut Config, collector: SocketAddr) {
     export(config, collector, false);
@@ -111,4 +111,32 @@ async fn texts_are_exported_where_that_is_enabled() {
         assert!(text.contains(said), "{said}");
     }
     assert!(!text.contains(&secret), "a secret was exported");
+}
+
+/// A collector that hangs, refuses, fails or is gone: each call is answered, before and after the first request
+/// to it is under way.
+#[tokio::test]
+async fn calls_do_not_notice_what_becomes_of_a_collector() {
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let moods: [(&str, Option<fn() -> Reply>); 4] = [
+        ("hangs", Some(|| Reply(vec![Step::Hang]))),
+        ("refuses", Some(|| Reply::of(400, "text/plain", b"no"))),
+        ("fails", Some(|| Reply::of(503, "text/plain", b"later"))),
+        ("is gone", None),
+    ];
+    for (mood, answer) in moods {
+        let collector =
+            Upstream::start(move |_| answer.map_or(Reply(vec![]), |answer| answer())).await;
+        let to = answer.map_or(gone, |_| collector.address);
+        let gate = Gate::with(json!({}), model, |config| export_to(config, to)).await;
+        turn(&gate).await;
+        // Spans wait for others for a second.
+        until("a request to it", async || answer.is_none() || collector.requests() > 0).await;
+        for n in 0..20 {
+            let ask =
+                Speech::Chat.says(false, &format!("call_1 {n}")).by("reader", &format!("t{n}"));
+            assert_eq!(gate.ask(&ask).await.status, 200, "while it {mood}");
+        }
+        gate.stop().await;
+    }
 }

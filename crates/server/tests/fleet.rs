@@ -26,6 +26,7 @@ mod fleet {
     mod faults;
     pub(crate) mod node;
     pub(crate) mod redis;
+    mod rides;
     mod steps;
     mod upgrade;
 }

@@ -5,6 +5,7 @@ mod flights;
 mod guards;
 mod oauth;
 mod sessions;
+mod spans;
 mod tools;
 
 use std::time::Duration;

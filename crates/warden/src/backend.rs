@@ -11,6 +11,7 @@ mod memory;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use deadstop_core::share::Held;
 use deadstop_core::{Call, Decision, Outcome, Progress, Time};
 
 use super::calls::{Found, Terms, admission};
@@ -41,6 +42,15 @@ impl<T> Pending<T> {
             Pending::Later(value) => value.await,
         }
     }
+}
+
+/// When the end of a call is committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Commits {
+    /// At once: something depends on it.
+    Now,
+    /// With the next call of the agent, or a moment later. See [`super::ride`].
+    WithNext,
 }
 
 impl Backend {
@@ -115,19 +125,24 @@ impl Backend {
         cluster::undecided(running)
     }
 
+    /// What a call has reserved by now.
+    pub(super) fn held(&self, running: &Running) -> Held {
+        cluster::held(running)
+    }
+
     /// Ends a call. Its turn among other steps is fixed when this returns.
     pub(super) fn settle(
         &self,
         chain: &Chain,
         call: &Call,
         running: Running,
-        outcome: &Outcome,
+        end: (&Outcome, Commits),
     ) -> Pending<Judged<Decision>> {
         match self {
             Backend::Memory => Pending::Now(memory::step(chain, None, self.now(), |step| {
-                step.settle(call, running.ticket, &running.owner, outcome)
+                step.settle(call, running.ticket, &running.owner, end.0)
             })),
-            Backend::Cluster(node) => cluster::settle(node, chain, call, running, outcome),
+            Backend::Cluster(node) => cluster::settle(node, chain, call, running, end),
         }
     }
 

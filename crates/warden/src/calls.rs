@@ -10,7 +10,7 @@ use deadstop_fleet::Owner;
 use deadstop_redact::excerpt::Excerpt;
 use parking_lot::Mutex;
 
-use super::backend::{Pending, Slice};
+use super::backend::{Commits, Pending, Slice};
 use super::conversation::{Heard, Turn, Waiting, advice};
 use super::reported::Reported;
 use super::step::{Judged, Step, cancelled};
@@ -507,7 +507,8 @@ impl Warden {
         let offline = running.is_offline();
         let warned = running.warned.take();
         let numbered = Numbered::of(running.id, &running.ticket, warned);
-        let pending = self.backend.settle(chain, call, running, outcome);
+        let commits = self.commits(chain, call, &running, outcome);
+        let pending = self.backend.settle(chain, call, running, (outcome, commits));
         let done = match pending {
             Pending::Now(Judged { value: decision, killed }) => {
                 self.carry_kills(chain, killed);
@@ -521,13 +522,18 @@ impl Warden {
         let (warden, chain) = (Arc::clone(self), chain.clone());
         let (call, outcome) = (call.clone(), outcome.clone());
         let heard = told.clone();
+        let rides = (commits == Commits::WithNext).then(|| self.riders.join());
         let booked = tokio::spawn(async move {
+            let _rides = rides;
             let Ok(Judged { value: decision, killed }) = done.await else { return };
             heard.set(&decision);
             warden.carry_kills(&chain, killed);
             warden.book(&chain, &call, numbered, &outcome, &decision, said);
             warden.rooms.settled();
         });
+        if commits == Commits::WithNext {
+            return Settled { advice: told, booking: None };
+        }
         let patience = if offline { Duration::ZERO } else { self.patience() };
         let booking: Booking = Box::pin(async move {
             let _ = tokio::time::timeout(patience, booked).await;

@@ -15,6 +15,7 @@ use super::reported::Reported;
 use super::step::{Judged, Step};
 use super::{Approval, Chain, Message, Refused, Said, Warden, now};
 use crate::settings::Capture;
+use crate::trace::CallSpan;
 
 /// How long a client waits for the cluster.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -23,8 +24,13 @@ const ASKED: usize = 2000;
 
 /// The decision about a proposed call.
 pub enum Proposed {
-    /// It may run, with these warnings.
-    Allowed(Vec<Trip>),
+    /// It may run.
+    Allowed {
+        /// With these warnings.
+        trips: Vec<Trip>,
+        /// Its span, where it is exported.
+        span: Option<CallSpan>,
+    },
     /// It may not.
     Refused(Refused),
     /// It waits for a person's decision.
@@ -76,12 +82,12 @@ impl Warden {
                 if running.owner == Owner::Offline {
                     self.report_offline(chain, id, call, &running, &trips);
                 }
-                return Proposed::Allowed(trips);
+                return Proposed::Allowed { trips, span: self.span_of(chain, running.id) };
             }
             Err(refused) => refused,
         };
         if refused.known {
-            return Proposed::Allowed(refused.trips);
+            return Proposed::Allowed { trips: refused.trips, span: None };
         }
         if !refused.asks() {
             return Proposed::Refused(refused);

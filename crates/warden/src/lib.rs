@@ -31,6 +31,7 @@ mod recent;
 mod record;
 mod removal;
 mod reported;
+mod ride;
 mod room;
 mod scope;
 mod sessions;
@@ -72,6 +73,7 @@ pub use project::{Policies, Project};
 pub use recent::{Recent, Said};
 pub use record::{Exported, ExportedCall, Exports, Facts};
 pub use removal::{NotRemoved, Removed};
+use ride::Riders;
 use room::Rooms;
 pub use scope::{Chain, Scope, ScopeId, Stopped, Tally};
 use sessions::Sessions;
@@ -116,6 +118,8 @@ pub struct Warden {
     sessions: Sessions,
     /// Calls that wait for room in a limit.
     rooms: Rooms,
+    /// Calls whose end rides with the next call of their agent.
+    riders: Riders,
     /// Given when the server shuts down and its grace is over.
     pub closing: Arc<Stop>,
     /// Notified when so many calls wait that they should be written at once.
@@ -187,6 +191,7 @@ impl Warden {
             full: Notify::new(),
             sessions,
             rooms: Rooms::default(),
+            riders: Riders::default(),
             closing: Arc::default(),
             outbox: Mutex::default(),
             outage: RwLock::new(None),
@@ -257,7 +262,7 @@ impl Warden {
             return;
         }
         if let Err(error) = self.flush().await {
-            tracing::error!("a kill is in force, but could not be written: {error}");
+            tracing::error!("a stop is in force, but could not be stored: {error}");
         }
     }
 

@@ -286,6 +286,7 @@ impl Warden {
                     tags: session.tags.into_iter().collect(),
                     provider: session.provider,
                     model: session.model,
+                    circuit: None,
                 },
                 None => Tally::default(),
             },

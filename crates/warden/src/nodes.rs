@@ -462,7 +462,7 @@ impl Warden {
             reload(told).await;
         }
         if let Err(error) = self.reread_settings().await {
-            tracing::warn!("settings could not be read again; the old ones stay in force: {error}");
+            tracing::warn!("cannot reload the settings; the old ones stay in force: {error}");
         }
     }
 

@@ -265,7 +265,7 @@ fn odd(
     if !listed.invisible.is_empty() {
         let codes = listed.invisible.iter().map(|c| format!("U+{:04X}", u32::from(*c)));
         let codes = codes.collect::<Vec<_>>().join(", ");
-        notes.push(format!("its description holds invisible characters ({codes})"));
+        notes.push(format!("its description contains invisible characters ({codes})"));
     }
     let same = |tool: &&StoredTool| {
         tool.project == *project && tool.server != *server && tool.tool == *name

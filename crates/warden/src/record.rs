@@ -19,7 +19,7 @@ use crate::alerts::{self, Alert};
 use crate::fingerprint;
 use crate::metrics::Kind;
 use crate::settings::Capture;
-use crate::trace::CallSpan;
+use crate::trace::{CallSpan, Sampler};
 use deadstop_redact::Redactor;
 
 /// Calls shown as evidence of an incident whose trip names none.
@@ -81,8 +81,6 @@ pub struct ExportedCall {
     pub trip: Option<Box<Trip>>,
     /// Where it stands in its trace.
     pub place: CallSpan,
-    /// Whether its caller records the trace; `None` if the caller names none.
-    pub sampled: Option<bool>,
     /// The model that answered, where the answer says so.
     pub model: Option<String>,
     /// The model's id for a tool call, redacted.
@@ -105,6 +103,15 @@ pub struct Exports {
     pub queue: mpsc::Sender<Exported>,
     /// Whether what was asked and answered goes along.
     pub texts: bool,
+    /// Which calls go there.
+    pub sampler: Sampler,
+}
+
+impl Exports {
+    fn takes(&self, chain: &Chain) -> bool {
+        let session = chain.session().map_or(0, |scope| scope.number());
+        self.sampler.takes(chain.trace.as_deref(), &chain.project.name, session)
+    }
 }
 
 /// Trips of one rung whose calls are kept as evidence: a loop that only warns has no end.
@@ -490,7 +497,9 @@ impl Warden {
         trip: Option<&Trip>,
         names: Names<'_>,
     ) {
-        let Some(exports) = self.exports.get() else { return };
+        let Some(exports) = self.exports.get().filter(|exports| exports.takes(chain)) else {
+            return;
+        };
         let texts = exports.texts && chain.project.keeps_texts();
         let (agent, session) = chain.names();
         let call_id = names.call_id.filter(|id| !id.is_empty() && row.kind == CallKind::Tool);
@@ -504,7 +513,6 @@ impl Warden {
             session: session.to_owned(),
             trip,
             place: chain.place(row.id),
-            sampled: chain.trace.as_deref().map(|trace| trace.sampled),
             model: names.model.map(|model| chain.project.redact_name(model)),
             call_id: call_id.map(|id| chain.project.redact(id)),
             said: names.said.filter(|_| texts).cloned(),
@@ -546,6 +554,12 @@ impl Warden {
     /// Whether calls are exported.
     pub fn exports(&self) -> bool {
         self.exports.get().is_some()
+    }
+
+    /// A call's span, where it is exported: what the call asks for in turn belongs below it.
+    pub fn span_of(&self, chain: &Chain, call: i64) -> Option<CallSpan> {
+        let takes = self.exports.get().is_some_and(|exports| exports.takes(chain));
+        takes.then(|| chain.place(call))
     }
 
     /// Exports calls from now on.
@@ -641,7 +655,7 @@ impl Warden {
     }
 }
 
-/// Notes which provider and model the session uses.
+/// Notes which provider, model and circuit the session uses.
 fn used(chain: &Chain, call: &Call) {
     let (Some(model), Some(session)) = (call.model(), chain.session()) else { return };
     let mut tally = session.tally.lock();
@@ -649,6 +663,7 @@ fn used(chain: &Chain, call: &Call) {
         tally.model = Some(model.model.clone());
         tally.provider.clone_from(&model.server);
     }
+    tally.circuit = deadstop_core::circuit(call);
 }
 
 /// Whether the calls of a trip are kept as evidence: of a rung the first few.

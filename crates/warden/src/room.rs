@@ -48,9 +48,14 @@ impl Rooms {
     pub(super) fn settled(&self) {
         // A call counts itself before it asks for the last time: it sees this call settled, or it is
         // seen here.
-        if self.waiting.load(Ordering::SeqCst) > 0 {
+        if self.wait() {
             self.settled.notify_waiters();
         }
+    }
+
+    /// Whether a call waits for room.
+    pub(super) fn wait(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) > 0
     }
 
     fn join(&self, key: &str) -> Queued<'_> {
@@ -63,7 +68,7 @@ impl Rooms {
 
     /// The outermost scope of a chain for which calls already wait.
     fn taken(&self, chain: &Chain) -> Option<usize> {
-        if self.waiting.load(Ordering::SeqCst) == 0 {
+        if !self.wait() {
             return None;
         }
         let queues = self.queues.lock();
@@ -136,6 +141,8 @@ impl Warden {
         let until = Instant::now() + Duration::from_secs(wait);
         let queued = self.rooms.join(&scope.id.key);
         self.metrics.queued();
+        // What waits to be committed with the next call may be the room that this one waits for.
+        self.land_riders();
         if let Ok(_turn) = timeout_at(until, queued.queue.turn.lock()).await {
             loop {
                 let settled = self.rooms.settled.notified();

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use deadstop_core::{GuardId, Kill, PolicySet, ScopeKind, ScopeState, Time};
+use deadstop_core::{Digest, Failing, GuardId, Kill, PolicySet, ScopeKind, ScopeState, Time};
 use deadstop_fleet::{Cell, Version};
 use deadstop_store::{Counters, SessionState, StoredAgent, StoredScope, StoredSession};
 use parking_lot::Mutex;
@@ -128,6 +128,8 @@ pub struct Tally {
     pub provider: Option<String>,
     /// The model that was used last.
     pub model: Option<String>,
+    /// The breaker's circuit that its last model call on this node went through.
+    pub(crate) circuit: Option<Digest>,
     /// When its host said that it is over. What it does later takes that back.
     pub over: Option<Time>,
 }
@@ -198,9 +200,15 @@ impl Scope {
         self.tally.lock().looped
     }
 
-    /// The provider that its last model call on this node was for.
-    pub fn provider(&self) -> Option<String> {
-        self.tally.lock().provider.clone()
+    /// Whether a failing provider holds it back: the circuit of its last model call fails. Where this node
+    /// has seen none of its calls, the provider's name decides.
+    pub fn is_held_back_by(&self, failing: &Failing) -> bool {
+        let tally = self.tally.lock();
+        failing.is_provider
+            && match tally.circuit {
+                Some(circuit) => failing.circuits.contains(&circuit),
+                None => tally.provider.as_ref() == Some(&failing.server),
+            }
     }
 
     /// Whether its host said that it is over, and it did nothing since.

@@ -6,8 +6,10 @@
 
 use deadstop_core::{Digest, hex};
 
-/// The header of W3C Trace Context.
+/// The header of W3C Trace Context that names a span.
 pub const TRACEPARENT: &str = "traceparent";
+/// The one beside it, for what tracing systems add.
+pub const TRACESTATE: &str = "tracestate";
 
 /// The trace that a request belongs to, as its caller says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +31,30 @@ pub struct CallSpan {
     pub span: [u8; 8],
     /// The span around it.
     pub parent: Option<[u8; 8]>,
+}
+
+/// Which calls are exported.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sampler {
+    /// The share of sessions.
+    pub share: f64,
+    /// Whether a caller's decision about its trace comes first.
+    pub follows: bool,
+}
+
+impl Sampler {
+    /// Whether a call is exported: as its caller decided about the trace, or else all calls of one
+    /// session are, or none.
+    pub fn takes(&self, caller: Option<&Trace>, project: &str, session: i64) -> bool {
+        match caller {
+            Some(caller) if self.follows => caller.sampled,
+            _ if self.share >= 1.0 => true,
+            _ => {
+                let at = Digest::of(format!("{project}/{session}").as_bytes()).0;
+                (at as f64 / u64::MAX as f64) < self.share
+            }
+        }
+    }
 }
 
 impl Trace {
@@ -119,6 +145,20 @@ mod tests {
         let place = CallSpan::of(None, "p/q", -7, -12);
         assert_eq!(place.trace, [id("ap/q/-7"), id("bp/q/-7")].concat()[..]);
         assert_eq!(place.span, id("p/q/-7/-12"));
+    }
+
+    #[test]
+    fn a_sampler_takes_whole_sessions_and_follows_callers() {
+        let caller = |sampled| Trace { id: [7; 16], parent: [9; 8], sampled };
+        let half = Sampler { share: 0.5, follows: true };
+        assert!(
+            half.takes(Some(&caller(true)), "p", 1) && !half.takes(Some(&caller(false)), "p", 1)
+        );
+        let taken = (0..1000).filter(|session| half.takes(None, "p", *session)).count();
+        assert!((400..600).contains(&taken), "{taken} of 1000");
+        let alone = Sampler { share: 1.0, follows: false };
+        assert!(alone.takes(Some(&caller(false)), "p", 1));
+        assert!(!Sampler { share: 0.0, ..alone }.takes(Some(&caller(true)), "p", 1));
     }
 
     #[test]

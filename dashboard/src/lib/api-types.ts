@@ -5428,6 +5428,8 @@ export interface components {
             id: string;
             /** @description The incident that it became, if it is a new one. */
             incident: string | null;
+            /** @description The call's span, where calls are exported: send it on as `traceparent` to what the call asks. */
+            traceparent?: string | null;
             /** @description Every guard that has something to say, the strictest first. */
             trips: components["schemas"]["Spoken"][];
             /**

@@ -81,13 +81,11 @@ class Guarded:
         original = self._send
 
         def send(request: Any, *, stream: bool = False, **options: Any) -> Any:
-            exchange, request = self._ask(request, request.read())
+            exchange, request = self._ask(request, request.read(), stream)
+            whole = exchange.document and not stream
             try:
                 response = _connections.send(
-                    self._http,
-                    request,
-                    lambda: original(request, stream=True, **options),
-                    exchange.stop,
+                    self._http, request, original, not whole, options, exchange.stop
                 )
             except Stopped:
                 raise exchange.cut_off() from None
@@ -98,10 +96,11 @@ class Guarded:
                 # The caller has left: a task was cancelled, a key was pressed. Not a failed call.
                 exchange.abandon()
                 raise
-            _begin(exchange, response)
+            # Some were read before they came here: out of a cache, or of a test's transport.
             if hasattr(response, "_content"):
-                self._whole(exchange, response.content)
+                self._whole(exchange, response)
                 return response
+            _begin(exchange, response)
             response.stream = _sync_stream(response)(response.stream, exchange, self._blocked)
             if not stream:
                 try:
@@ -125,12 +124,13 @@ class Guarded:
             if self._now()._native.governed:
                 import asyncio
 
-                exchange, request = await asyncio.to_thread(self._ask, request, body)
+                exchange, request = await asyncio.to_thread(self._ask, request, body, stream)
             else:
-                exchange, request = self._ask(request, body)
+                exchange, request = self._ask(request, body, stream)
+            whole = exchange.document and not stream
             try:
                 response = await _stopping.arun(
-                    original(request, stream=True, **options), exchange.stop
+                    original(request, stream=not whole, **options), exchange.stop
                 )
             except Stopped:
                 raise exchange.cut_off() from None
@@ -141,15 +141,15 @@ class Guarded:
                 # The caller has left: a task was cancelled, a key was pressed. Not a failed call.
                 exchange.abandon()
                 raise
-            _begin(exchange, response)
             if hasattr(response, "_content"):
                 if exchange.governed:
                     import asyncio
 
-                    await asyncio.to_thread(self._whole, exchange, response.content)
+                    await asyncio.to_thread(self._whole, exchange, response)
                 else:
-                    self._whole(exchange, response.content)
+                    self._whole(exchange, response)
                 return response
+            _begin(exchange, response)
             response.stream = _async_stream(response)(response.stream, exchange, self._blocked)
             if not stream:
                 try:
@@ -177,7 +177,7 @@ class Guarded:
             )
         return scopes[-1]._session
 
-    def _ask(self, request: Any, body: bytes) -> tuple[Exchange, Any]:
+    def _ask(self, request: Any, body: bytes, stream: bool) -> tuple[Exchange, Any]:
         """Asks whether a request may be sent; gives the one to send."""
         url = request.url
         scope = self._now()._scope()
@@ -185,15 +185,16 @@ class Guarded:
             exchange = scope.request(self._api, url.host, request.method, url.path, body)
         except DeadstopBlocked as blocked:
             raise self._passing(blocked) from None
-        return exchange, _sent(request, exchange.body())
+        return exchange, _sent(request, exchange.body(), stream or not exchange.document)
 
-    def _whole(self, exchange: Exchange, content: bytes) -> None:
-        """Judges an answer that was read before it came here: out of a cache, or of a test's transport."""
+    def _whole(self, exchange: Exchange, response: Any) -> None:
+        """Judges an answer that is there as a whole, unpacked."""
         try:
-            exchange.push(content)
-            exchange.finish()
+            changed = exchange.whole(response.status_code, response.headers.raw, response.content)
         except DeadstopBlocked as blocked:
             raise self._passing(blocked) from None
+        if changed is not None:
+            response._content = changed
 
     def _passing(self, blocked: DeadstopBlocked) -> BaseException:
         """A block that gets out of the client."""
@@ -213,9 +214,9 @@ class Guarded:
         return made
 
 
-def _sent(request: Any, body: bytes | None) -> Any:
-    """The request to send: as the client made it, except that the answer must not come packed, since what is
-    packed could not be read. It has another body if one is given."""
+def _sent(request: Any, body: bytes | None, in_pieces: bool) -> Any:
+    """The request to send: as the client made it, or with another body. An answer that is read in pieces must
+    not come packed, since what is packed could not be read."""
     if body is not None:
         headers = [
             (name, value)
@@ -229,8 +230,9 @@ def _sent(request: Any, body: bytes | None) -> Any:
     # To make a request from its parts takes longer than to judge the call.
     sent = object.__new__(type(request))
     sent.__dict__.update(request.__dict__)
-    sent.headers = request.headers.copy()
-    sent.headers["accept-encoding"] = "identity"
+    if in_pieces:
+        sent.headers = request.headers.copy()
+        sent.headers["accept-encoding"] = "identity"
     sent.extensions = dict(request.extensions)
     return sent
 
@@ -337,21 +339,8 @@ def _family(client: Any) -> tuple[str, type | None]:
     return "any", None
 
 
-#: How the headers begin in which providers report how much of a window is used.
-_WINDOWS = frozenset(name[:12] for name in (b"anthropic-ratelimit-", b"x-codex-prim", b"x-codex-seco", b"x-ratelimit-"))
-
-
 def _begin(exchange: Exchange, response: Any) -> None:
-    packed = response.headers.get("content-encoding", "identity") not in ("identity", "")
-    kind = "" if packed else response.headers.get("content-type", "")
-    windows = [
-        (name.decode("ascii", "replace"), value.decode("ascii", "replace"))
-        for name, value in response.headers.raw
-        if name[:12].lower() in _WINDOWS
-    ]
-    if windows:
-        exchange.headers(windows)
-    exchange.answer(response.status_code, kind)
+    exchange.answer(response.status_code, response.headers.raw)
 
 
 class _Cut:

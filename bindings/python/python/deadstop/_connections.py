@@ -24,18 +24,25 @@ _CALL = "deadstop.call"
 _AGAIN = 0.005
 
 
-def send(http: Any, request: Any, work: Callable[[], T], stop: Stop) -> T:
-    """Does the work, which sends this request, and raises :class:`Stopped` as soon as a stop comes."""
+def send(
+    http: Any,
+    request: Any,
+    work: Callable[..., T],
+    stream: bool,
+    options: dict[str, Any],
+    stop: Stop,
+) -> T:
+    """Sends this request by `work`, and raises :class:`Stopped` as soon as a stop comes."""
     pool = _free(http, request.url)
     if pool is None:
-        return _stopping.run(work, stop)
+        return _stopping.run(lambda: work(request, stream=stream, **options), stop)
     if stop.is_stopped:
         raise Stopped
     call = _Call(pool)
     request.extensions[_CALL] = call
     watch = stop.on_stop(call.cut)
     try:
-        return work()
+        return work(request, stream=stream, **options)
     except Exception:
         if stop.is_stopped:
             raise Stopped from None

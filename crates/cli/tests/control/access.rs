@@ -27,7 +27,7 @@ fn the_first_key_is_made_before_anybody_may_reach_the_server() {
     exposed.refused("there is no key yet", &hint);
     let first =
         house.alone(&["keys", "create", "--role", "viewer", "--name", "v", "--data", &fresh]);
-    first.refused("the first key must be an admin's", "--role admin");
+    first.refused("the first key must have the role admin", "--role admin");
     let made =
         house.alone(&["keys", "create", "--role", "admin", "--name", "root", "--data", &fresh]);
     let made = made.fine();
@@ -124,7 +124,7 @@ fn hole_07_a_key_is_written_to_a_private_file() {
     assert!(!made.out.contains("ds_a_") && !made.err.contains("ds_a_"), "{made:?}");
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     // What is there is not written over, and no key is made for it.
-    house.alone(&create).refused("cannot make", "--out wants a file that is not there yet");
+    house.alone(&create).refused("cannot make", "--out needs a file that does not exist yet");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), key);
 }
 
@@ -196,7 +196,7 @@ fn what_is_typed_counts_more_than_the_environment() {
     let typed = [&create[..], &["--server", &url, "--data", &data]].concat();
     house.alone(&typed).refused("both a server and a database", "leave --server out");
     let bad = [&create[..], &["--database", "mysql://x"]].concat();
-    house.alone(&bad).refused("no address of a database", "postgres://");
+    house.alone(&bad).refused("not the address of a database", "postgres://");
     house.with(&both, &[&create[..], &["--data", &data]].concat()).fine();
     house.with(&[("DEADSTOP_DATA", &data)], &create).fine();
     house.with(&both, &["audit", "verify", "--data", &data]).fine();
@@ -270,7 +270,7 @@ fn the_audit_is_listed_exported_and_checked() {
     let written = std::fs::read_to_string(house.path("audit.ndjson")).unwrap();
     assert_eq!(written, exported.out);
     let again = house.ask(&["audit", "export", "--out", "audit.ndjson"]);
-    again.refused("cannot write audit.ndjson", "not there yet");
+    again.refused("cannot write audit.ndjson", "does not exist yet");
     assert_eq!(house.alone(&["audit", "export", "--data", &data]).fine().out, exported.out);
 
     house.stop();

@@ -30,7 +30,7 @@ fn hole_01_an_agent_cannot_loosen_control() {
         house.with(&[&none, more].concat(), args)
     };
     for order in LOOSEN {
-        shell(&[], order).refused("there is no terminal here", "run it in a terminal");
+        shell(&[], order).refused("so a person must give it in a terminal", "run it in a terminal");
         let marked = shell(&[("CLAUDECODE", "1")], order);
         marked.refused("CLAUDECODE is set", "a terminal of your own");
         let guessed = [("DEADSTOP_OPERATOR_TOKEN", "not-the-token-at-all")];

@@ -189,6 +189,30 @@ fn base_urls_are_written_and_those_of_others_left() {
     assert_eq!(read(&home.join(".codex/config.toml")), "model_provider = \"azure\"\n");
 }
 
+/// The token of a ChatGPT login belongs to ChatGPT's own address, so Codex keeps its provider, and its user reads
+/// what cannot be seen.
+#[test]
+fn a_chatgpt_login_keeps_its_provider() {
+    let stage = Stage::new("");
+    let home = stage.folder.path();
+    let config = "model = \"gpt-5\"\n";
+    write(&home.join(".codex/config.toml"), config);
+    write(&home.join(".codex/auth.json"), r#"{ "tokens": { "access_token": "t" } }"#);
+    let output = run(&stage, &["install", "codex", "--yes", "--gateway"]);
+    assert_eq!(output.code, 0, "{output:?}");
+    let said = format!("{}{}", output.stdout, output.stderr);
+    assert!(said.contains("codex is logged in with ChatGPT"), "{said}");
+    assert!(said.contains("not visible"), "{said}");
+    assert!(!read(&home.join(".codex/config.toml")).contains("base_url"));
+    assert!(home.join(file(Host::Codex)).exists(), "its hooks hold all the same");
+
+    // An API key beside it is what Codex uses.
+    let auth = r#"{ "OPENAI_API_KEY": "k", "tokens": { "access_token": "t" } }"#;
+    write(&home.join(".codex/auth.json"), auth);
+    install(&stage, Host::Codex, &["--gateway"]);
+    assert!(read(&home.join(".codex/config.toml")).contains("/agent/codex/openai/v1"));
+}
+
 #[test]
 fn mcp_servers_are_started_through_us_and_back() {
     let stage = Stage::new("");

@@ -225,6 +225,13 @@ pub struct Failing {
     pub since: Time,
     /// How long calls are refused before some are let through to try it; nothing while it is tried.
     pub left: Millis,
+    /// Which of its circuits have failed and not recovered: of a provider one for each credential and model.
+    pub circuits: Vec<Digest>,
+}
+
+/// The circuit that a call goes through, by its key; `None` where no server is known.
+pub fn circuit(call: &Call) -> Option<Digest> {
+    Circuit::of(call).map(|circuit| circuit.key)
 }
 
 /// For so long after its last failure a server is shown as failing while it is tried.
@@ -240,14 +247,18 @@ pub(crate) fn failing(scope: &ScopeState, settings: &BreakerSettings, now: Time)
         }
     };
     let shown = |outage: &Outage| {
-        let circuits = scope.circuits.0.iter().filter(|circuit| outage.is_of(circuit));
-        let left = circuits.map(left).max().unwrap_or(Millis(0));
+        let fails = |circuit: &&Circuit| {
+            outage.is_of(circuit) && !matches!(circuit.phase, Phase::Closed { .. })
+        };
+        let circuits: Vec<&Circuit> = scope.circuits.0.iter().filter(fails).collect();
+        let left = circuits.iter().copied().map(left).max().unwrap_or(Millis(0));
         let recent = now.since(outage.last) < SHOWN;
         (settings.enabled && (recent || left > Millis(0))).then(|| Failing {
             server: outage.name.clone(),
             is_provider: outage.kind == Kind::Provider,
             since: outage.began,
             left,
+            circuits: circuits.iter().map(|circuit| circuit.key).collect(),
         })
     };
     scope.outages.0.iter().filter_map(shown).collect()

@@ -37,12 +37,54 @@ const BY_DEED: &[(&str, &str)] = &[
     ("gh repo delete", "archive it with `gh repo archive`, which can be undone"),
     ("npm unpublish", "mark the version with `npm deprecate`, which can be undone"),
     ("cargo yank", "publish a fixed version first; `cargo yank --undo` takes a yank back"),
+    ("git reflog", "let a person do it, after `git fsck --lost-found` has shown what would go"),
+    ("git gc", "leave out `--prune=now`: git keeps such commits for two weeks"),
+    ("git prune", "leave it to `git gc`, which keeps such commits for two weeks"),
+    ("git update-ref", "keep the commits under another name first: `git branch NAME COMMIT`"),
+    ("git push --delete", "tag the commits first, or let a person delete it on the server"),
+    ("drop schema", "dump the schema first, and let a person drop it"),
+    ("rails db", "dump the database first, or work on the test database: `RAILS_ENV=test`"),
+    ("manage.py", "dump the data first with `manage.py dumpdata`, and let a person run it"),
+    ("prisma", "look first with `prisma migrate status`, and dump the database"),
+    ("alembic", "look first with `alembic downgrade --sql`, and dump the database"),
+    ("zfs", "look first with `zfs destroy -nv`, and take a snapshot that stays"),
+    ("virsh", "save it first with `virsh save`, or take a snapshot"),
+    ("vagrant", "stop it with `vagrant halt`, which can be undone"),
+    ("restic", "look first with `--dry-run`, and let a person run it"),
+    ("borg", "look first with `--dry-run`, and let a person run it"),
+    ("history", "leave the record as it is; it shows a person what was done"),
+    ("forget", "leave the record as it is; it shows a person what was done"),
+    ("journalctl", "leave the logs as they are, or let a person set `SystemMaxUse`"),
+    ("npm publish", "look first with `npm publish --dry-run`, and let a person publish it"),
+    ("cargo publish", "look first with `cargo publish --dry-run`, and let a person publish it"),
+    ("gpg", "export the key first, and let a person delete it"),
+    ("defaults", "keep a copy first: `defaults export DOMAIN FILE`"),
+    ("conda env", "keep a list first: `conda env export > environment.yml`"),
+    ("atrm", "look first with `at -c JOB`, and let a person remove it"),
+    ("systemctl", "look with `systemctl status`, and let a person stop it"),
+    ("apt", "look first with `--simulate`, and let a person remove it"),
+    ("apt-get", "look first with `--simulate`, and let a person remove it"),
+    ("ngrok", "serve it on 127.0.0.1, and let a person share it"),
+    ("ssh-keygen", "write the new key to another file: `ssh-keygen -f FILE`"),
+    ("claude", ASKS),
+    ("codex", ASKS),
+    ("gemini", ASKS),
+    ("qwen", ASKS),
+    ("cursor-agent", ASKS),
+    ("copilot", ASKS),
+    ("aider", ASKS),
+    ("amp", ASKS),
+    ("crush", ASKS),
+    ("droid", ASKS),
     ("mkfs", "work on an image file in the workspace"),
     ("dd", "write to an image file in the workspace"),
     ("userdel", "lock the account with `usermod --lock`, which can be undone"),
     ("iptables", "save the rules with `iptables-save`, and change one rule"),
     ("ufw", "look with `ufw status numbered`, and change one rule"),
 ];
+
+/// The way for an agent that is started without any questions.
+const ASKS: &str = "start it with the permissions that it needs, and let it ask for the rest";
 
 /// What to do in place of a call.
 pub(super) fn way(harm: &Harm) -> &'static str {
@@ -60,7 +102,7 @@ pub(super) fn way(harm: &Harm) -> &'static str {
 
 /// Whether a deed begins with these words. `mkfs.ext4` begins with `mkfs`, `ddrescue` does not with
 /// `dd`.
-fn begins(deed: &str, start: &str) -> bool {
+pub(super) fn begins(deed: &str, start: &str) -> bool {
     let joined = |next: char| next.is_alphanumeric() || next == '-' || next == '_';
     deed.strip_prefix(start).is_some_and(|rest| !rest.starts_with(joined))
 }
@@ -93,4 +135,10 @@ fn by_kind(harm: &Harm) -> &'static str {
         (HarmKind::DisablesDeadstop, _) => "ask the person who set Deadstop up to change it",
         (HarmKind::Unreadable, _) => "write the command plainly, one step at a time",
     }
+}
+
+/// The beginnings of deeds, in the order in which they are looked at.
+#[cfg(test)]
+pub(super) fn deeds() -> Vec<&'static str> {
+    BY_DEED.iter().map(|(start, _)| *start).collect()
 }

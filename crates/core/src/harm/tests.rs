@@ -84,7 +84,9 @@ fn every_harm_has_a_sentence_and_a_safer_way() {
     for kind in HarmKind::ALL {
         for reach in Reach::ALL {
             let harm = Harm { kind, reach, ..Harm::destroys("verb", "target") };
-            assert!(harm.because().starts_with("`verb target` "), "{}", harm.because());
+            let named =
+                harm.because().split('`').nth(1).is_some_and(|deed| deed.ends_with("target"));
+            assert!(named, "{}", harm.because());
             assert!(!harm.instead().is_empty() && !harm.instead().ends_with('.'));
         }
     }
@@ -147,7 +149,7 @@ fn the_safer_way_names_a_program_of_the_deed_where_there_is_one() {
     assert!(way(HarmKind::DiscardsWork, "git reset --hard", "HEAD").contains("git stash push -u"));
     let stops = |reach| {
         let harm =
-            Harm { kind: HarmKind::Stops, reach, ..Harm::destroys("systemctl stop", "nginx") };
+            Harm { kind: HarmKind::Stops, reach, ..Harm::destroys("rc-service stop", "nginx") };
         harm.instead()
     };
     assert!(stops(Reach::System).contains("by its own name"));
@@ -157,4 +159,97 @@ fn the_safer_way_names_a_program_of_the_deed_where_there_is_one() {
         way(HarmKind::DisablesDeadstop, "x", ""),
         "whose brakes they are matters more than the program"
     );
+}
+
+#[test]
+fn a_sentence_says_what_a_well_known_program_does() {
+    let said = |kind, verb: &str, target: &str, reach, recovery| {
+        let (verb, target) = (verb.to_owned(), target.to_owned());
+        Harm { kind, verb, target, reach, recovery }.because()
+    };
+    use HarmKind::{Destroys, OpensAccess, RewritesHistory, Stops};
+    use Recovery::{Elsewhere, None};
+    for (kind, verb, target, reach, recovery, sentence) in [
+        (
+            Destroys,
+            "crontab -r",
+            "",
+            Reach::Outside,
+            None,
+            "`crontab -r` removes all scheduled jobs of a user, and it does not come back",
+        ),
+        (
+            Destroys,
+            "docker system prune",
+            "",
+            Reach::Directory,
+            Elsewhere,
+            "`docker system prune` removes stopped containers, unused images and networks of this \
+             machine, which takes work to bring back",
+        ),
+        (
+            Destroys,
+            "DROP DATABASE",
+            "database=prod",
+            Reach::Production,
+            None,
+            "`DROP DATABASE database=prod` deletes a database with all that is in it (production, \
+             or something as large), and it does not come back",
+        ),
+        (
+            RewritesHistory,
+            "git push --force",
+            "origin main",
+            Reach::Production,
+            None,
+            "`git push --force origin main` rewrites the history of a branch that others build \
+             on, and it does not come back",
+        ),
+        (
+            Stops,
+            "npm",
+            "db:reset",
+            Reach::Remote,
+            Elsewhere,
+            "`npm db:reset` runs a task whose name says that it takes something down, which takes \
+             work to bring back",
+        ),
+        (
+            Destroys,
+            "edit",
+            "/etc/hosts",
+            Reach::System,
+            Elsewhere,
+            "`edit /etc/hosts` changes what the system needs, which takes work to bring back",
+        ),
+        (
+            OpensAccess,
+            "chmod 000",
+            "/srv",
+            Reach::System,
+            Elsewhere,
+            "`chmod 000 /srv` takes all rights to files away, in the system",
+        ),
+        (
+            OpensAccess,
+            "ngrok",
+            "http 80",
+            Reach::Remote,
+            Elsewhere,
+            "`ngrok http 80` makes this machine reachable from the internet",
+        ),
+    ] {
+        assert_eq!(said(kind, verb, target, reach, recovery), sentence);
+    }
+}
+
+/// A row that an earlier one takes everything from is never used.
+#[test]
+fn no_row_hides_a_later_one() {
+    for rows in [words::deeds(), safer::deeds()] {
+        for (at, later) in rows.iter().enumerate() {
+            let hidden = rows[..at].iter().find(|earlier| safer::begins(later, earlier));
+            assert!(hidden.is_none(), "{later} is hidden by {hidden:?}");
+        }
+    }
 }

@@ -193,7 +193,7 @@ fn digests_are_stable() {
 const SIMHASH: u64 = 4779253328949253381;
 const DIGEST: u64 = 3569595227847676250;
 
-/// Words that are short enough are read eight bytes at once, where so many follow. A word by itself is not.
+/// Plain words are read eight bytes at once, where so many follow. A short word by itself is not.
 fn by_the_word(words: &[String]) {
     let mut alone = TextHasher::default();
     words.iter().for_each(|word| alone.push(word));
@@ -211,19 +211,44 @@ fn short_words_are_read_like_any_other() {
     }
     let near = ["ids", "shah", "tokens", "commits", "userId", "myOwnId", "myOwnID", "request", "i"];
     let words = LABELS.iter().map(|label| String::from_utf8(label.to_vec()).unwrap());
-    for label in words.chain(near.map(str::to_owned)) {
+    let long = ["theirRequestId", "requests", "extraordinaryId", "extraordinarilyID"];
+    for label in words.chain(near.into_iter().chain(long).map(str::to_owned)) {
         for label in [label.to_uppercase(), label.clone()] {
-            by_the_word(&[label.clone(), "beefed".into(), "x9".into(), "and so on".into()]);
-            let packed = label.bytes().rev().fold(0, |packed, byte| packed << 8 | u64::from(byte));
-            assert_eq!(is_short_label(packed, label.len()), is_label(label.as_bytes()), "{label}");
+            let then = |next: &str| {
+                by_the_word(&[&label, next, "and so on and on it goes"].map(str::to_owned))
+            };
+            ["beefed", "beef", "beefedbeef", "x9", "else", ":", "is"].into_iter().for_each(then);
         }
     }
+    // Words of hex letters alone are words where no label comes before them.
+    for length in 1..20 {
+        let hex = &"abcdefABCDEF0".repeat(2)[..length];
+        by_the_word(
+            &["the", hex, "or", "more", hex, "of", "id", hex, "and so on it goes"]
+                .map(str::to_owned),
+        );
+    }
+}
+
+/// The set of words is complete wherever it is asked.
+#[test]
+fn all_words_of_a_short_text_are_in_its_gist() {
+    let words: Vec<String> =
+        (0..BAGGED + 9).map(|n| format!("word{}", ["x", "yy", "zzz"][n as usize % 3])).collect();
+    let with = |count: u32, last: &str| {
+        let words: Vec<&str> = words.iter().map(String::as_str).take(count as usize - 1).collect();
+        TextFacts::of(&[&words[..], &[last]].concat().join(" "))
+    };
+    for count in [2, BAGGED - 1, BAGGED] {
+        assert_ne!(with(count, "something").gist(), with(count, "else").gist(), "{count}");
+    }
+    assert!(with(BAGGED + 1, "else").gist().long);
 }
 
 proptest::proptest! {
     #[test]
     fn words_of_any_length_are_read_alike(
-        words in proptest::collection::vec("[a-zA-Z0-9@`{éß_,]{1,12}", 0..60),
+        words in proptest::collection::vec("id|Commit|ownId|[a-f]{5,9}|[a-zA-Z]{1,20}|[a-zA-Z0-9@`{éß_,/.]{1,12}", 0..60),
     ) {
         by_the_word(&words);
     }

@@ -145,6 +145,7 @@ fn what_fails_is_shown_with_when_it_is_tried_again() {
         is_provider: false,
         since: at(10),
         left: Millis(left * 1000),
+        circuits: vec![circuit(&on("db")).unwrap()],
     };
     assert_eq!(shown(17), [failing(23)]);
     // It may be tried, and the last failure is a moment ago.

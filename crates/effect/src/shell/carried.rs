@@ -12,6 +12,16 @@ use super::{Input, Walk};
 /// Words that `xargs` is fed, each of which becomes a command.
 const MAX_ITEMS: usize = 20;
 
+/// Stands for a file that a search finds.
+const FOUND: &str = "$found";
+
+/// Programs that lose what they are given, under `xargs` as much as without it.
+const LOSE: &[&str] = &["git", "truncate", "srm", "wipe", "rimraf", "del-cli"];
+
+/// Options of parallel shells that take a value.
+const HOSTS: &[&str] =
+    &["-h", "-H", "-l", "-w", "-g", "-t", "-p", "-o", "-e", "-x", "-f", "-M", "-u", "-O", "-R"];
+
 impl Walk<'_> {
     /// A script that a tool runs on other machines: `salt '*' cmd.run 'ls'`, `vagrant ssh -c 'ls'`; false
     /// where it runs none.
@@ -22,9 +32,11 @@ impl Walk<'_> {
         let script = value_of(arguments, &["-c", "-C", "--command", "--commands", "--scripts"])
             .or_else(|| dashes.map(after))
             .or_else(|| match name {
-                "salt" | "pdsh" | "pssh" | "clush" | "dsh" => {
-                    arguments.iter().rev().find(|word| word.contains(' ')).cloned()
+                "pdsh" | "pssh" | "parallel-ssh" | "clush" | "dsh" => {
+                    let rest = after_options(arguments, HOSTS);
+                    (!rest.is_empty()).then(|| rest.join(" "))
                 }
+                "salt" => arguments.iter().rev().find(|word| word.contains(' ')).cloned(),
                 "heroku" | "multipass" | "lxc" | "incus" | "limactl" => {
                     let at = arguments.iter().position(|word| named.contains(&word.as_str()))?;
                     Some(after(at))
@@ -38,10 +50,17 @@ impl Walk<'_> {
     }
 
     /// Commands that an editor is told to run: `vim -c ':!make'`.
-    pub(super) fn editor(&mut self, arguments: &[String]) {
-        for word in arguments.iter().take(50) {
+    pub(super) fn editor(&mut self, arguments: &[String], input: &Input) {
+        let fed: Vec<String> = match &input.text {
+            Some(text) => text.lines().take(50).map(|line| format!(":{line}")).collect(),
+            None => Vec::new(),
+        };
+        let mut before = "";
+        for word in arguments.iter().take(50).chain(&fed) {
             let order = word.trim_start_matches(['+', ':']);
-            let script = order.strip_prefix('!').filter(|_| order.len() < word.len());
+            let told = order.len() < word.len() || matches!(before, "-c" | "--cmd" | "-ex");
+            let script = order.strip_prefix('!').filter(|_| told);
+            before = word;
             let called = order.find("system(").map(|at| &order[at + "system(".len()..]);
             if let Some(script) = script {
                 self.script(script);
@@ -53,10 +72,24 @@ impl Walk<'_> {
 
     /// The recipes of a makefile that `make -f -` is fed.
     pub(super) fn recipe(&mut self, arguments: &[String], input: &Input) {
-        let fed = value_of(arguments, &["-f", "--file"]).is_some_and(|file| file == "-");
-        let Some(text) = input.text.as_ref().filter(|_| fed) else { return };
-        for line in text.lines().filter_map(|line| line.strip_prefix('\t')).take(50) {
-            self.script(line.trim_start_matches(['@', '-', '+']));
+        let fed = value_of(arguments, &["-f", "--file"])
+            .is_some_and(|file| file == "-" || file == "/dev/stdin");
+        if !fed {
+            return;
+        }
+        let Some(text) = input.text.as_ref() else {
+            return self.runs_unread("make", input.taint);
+        };
+        for line in text.lines().take(50) {
+            // A recipe stands below its target, or behind it.
+            let behind = || line.split_once(':').and_then(|(_, rest)| rest.split_once(';'));
+            let recipe = line.strip_prefix('\t').or_else(|| behind().map(|(_, recipe)| recipe));
+            if let Some(recipe) = recipe {
+                self.script(recipe.trim_start().trim_start_matches(['@', '-', '+']));
+            }
+            for script in line.split("$(shell ").skip(1).take(4) {
+                self.script(script.split(')').next().unwrap_or(script));
+            }
         }
     }
 
@@ -148,6 +181,14 @@ impl Walk<'_> {
         }
         // What stands between quotes to `xargs` is a script to the shell that it starts.
         let holds = command.iter().any(|word| word.contains(&replaced));
+        let one_by_one = arguments[..arguments.len() - rest.len()].iter().any(|word| {
+            ["-n", "-L", "-I", "-i", "--max"].iter().any(|flag| word.starts_with(flag))
+        });
+        if !holds && !one_by_one && dots.is_none() {
+            // All of them at once: options may be among them.
+            self.run(&[command, &items].concat(), &Input::default());
+            return true;
+        }
         for item in items {
             let mut words: Vec<String> =
                 command.iter().map(|word| word.replace(&replaced, &item)).collect();
@@ -180,7 +221,16 @@ impl Walk<'_> {
         if inline || (SHELLS.contains(&name) && rest.len() == 1) {
             self.runs_unread("xargs", input.taint);
         }
-        if !matches!(name, "rm" | "unlink" | "shred") || given {
+        if LOSE.contains(&name) && !self.are_throwaway(&input.from) {
+            let mut words: Vec<String> =
+                rest.iter().map(|word| word.replace("{}", FOUND)).collect();
+            if words == rest {
+                words.push(FOUND.to_owned());
+            }
+            let before = std::mem::replace(&mut self.listed, true);
+            self.run(&words, &Input::default());
+            self.listed = before;
+        } else if !matches!(name, "rm" | "unlink" | "shred") || given {
             if rest.is_empty() {
                 self.effects.raise(Effect::Reads);
             }

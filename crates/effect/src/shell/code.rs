@@ -7,6 +7,7 @@
 use deadstop_core::{Effect, HarmKind, Reach, Recovery};
 
 use super::super::place::Depth;
+use super::dynamic::listed;
 use super::fetch::Taint;
 use super::{Input, Walk};
 
@@ -26,6 +27,8 @@ pub(in super::super) enum Language {
 const MAX_TEXT: usize = 64 * 1024;
 /// Calls of a program that are looked at.
 const MAX_CALLS: usize = 32;
+/// Strings are joined up to this length.
+const MAX_JOINED: usize = 4096;
 /// Stands for a string that was taken out, with its number behind it.
 const STRING: char = '\u{1}';
 
@@ -193,12 +196,31 @@ impl Bare {
                 bare.text.push(STRING);
                 bare.strings.push(string);
                 rest = after;
+                bare.joins();
             } else {
                 bare.text.push(c);
                 rest = &rest[c.len_utf8()..];
             }
         }
         bare
+    }
+
+    /// Puts two strings together that a `+` joins: `"rm" + "tree"`.
+    fn joins(&mut self) {
+        let last = self.strings.len().saturating_sub(1);
+        let Some(before) = last.checked_sub(1) else { return };
+        let mark = |number: usize| format!("{STRING}{number}{STRING}");
+        let own = self.text.strip_suffix(&mark(last)).map(str::trim_end);
+        let plus = own.and_then(|text| text.strip_suffix('+')).map(str::trim_end);
+        let Some(kept) = plus.filter(|text| text.ends_with(&mark(before))).map(str::len) else {
+            return;
+        };
+        if self.strings[before].len() < MAX_JOINED
+            && let Some(end) = self.strings.pop()
+        {
+            self.strings[before].push_str(&end);
+            self.text.truncate(kept);
+        }
     }
 
     /// Where calls begin that start with one of these.
@@ -245,7 +267,7 @@ impl Bare {
     }
 
     /// The path that a call names with the help of the home directory: `join(homedir(), "x")`.
-    fn below_home(&self, from: usize) -> String {
+    pub(super) fn below_home(&self, from: usize) -> String {
         let named = self.strings_in(self.expression(from));
         let parts: Vec<&str> = named
             .into_iter()
@@ -430,7 +452,18 @@ impl Walk<'_> {
         let roots: Vec<String> = bare
             .calls(LISTS)
             .into_iter()
-            .filter_map(|at| bare.given(at).0.first().map(|root| at_home(root)))
+            .filter_map(|at| {
+                let given = bare.given(at).0.first().map(|root| at_home(root))?;
+                // `Path("src").rglob("*.py")`: the directory stands before the call.
+                let line = bare.text[..at].rsplit(['\n', ';']).next().unwrap_or_default();
+                let before = line.strip_suffix(").rglob(");
+                let before = before.or(line.strip_suffix(").glob("));
+                let folder = before.and_then(|text| bare.strings_in(text).last().copied());
+                match folder {
+                    Some(folder) if !self.is_throwaway(&given) => Some(at_home(folder)),
+                    _ => Some(given),
+                }
+            })
             .collect();
         for root in &roots {
             self.lose(verb, root, Depth::Tree);
@@ -555,7 +588,16 @@ impl Walk<'_> {
                 _ if HOMES.iter().any(|home| expression.contains(home)) => {
                     self.lose(&verb, &bare.below_home(at), depth);
                 }
-                Some(path) => self.lose(&verb, &at_home(path), depth),
+                Some(path) => {
+                    let path = at_home(path);
+                    match listed(&path) {
+                        Some(folder) if language != Language::Other => {
+                            self.lose(&verb, folder, Depth::Tree);
+                        }
+                        _ if path.ends_with('/') => self.lose(&verb, &path, Depth::Tree),
+                        _ => self.lose(&verb, &path, depth),
+                    }
+                }
                 // What is in a variable may come from a look at the home directory.
                 None if self.lose_listed(&verb, &bare) => {}
                 None if walks_home(&bare.text) => {
@@ -569,6 +611,9 @@ impl Walk<'_> {
             }
         }
         self.maps_deletion(language, &bare);
+        self.calls_by_name(language, &bare);
+        self.empties_files(language, &bare);
+        self.reads_at_home(language, &bare, HOMES);
         self.writes_over(&bare);
         self.evaluates(language, &bare);
         self.calls_out(language, &bare);
@@ -614,6 +659,7 @@ impl Walk<'_> {
         runs.dedup();
         for at in runs {
             let (given, first) = bare.given(at);
+            self.runs_decoded(DECODES.iter().any(|call| bare.expression(at).contains(call)), &bare);
             match first {
                 Some('[') => {
                     let argv: Vec<String> = given.iter().map(|word| (*word).to_owned()).collect();

@@ -7,6 +7,7 @@ use deadstop_core::{Effect, Harm, HarmKind, Reach, Recovery};
 
 use super::super::{Effects, target};
 use super::databases::DATABASES;
+use super::rehearsals::rehearses;
 use super::{Input, Language, MAX_DEPTH, Walk, deeds, disks, files, git, reads, tools};
 
 /// A program that runs another: its options that take a value, and how many words of its own come
@@ -83,6 +84,7 @@ const REMOTES: &[&str] = &[
     "salt",
     "pdsh",
     "pssh",
+    "parallel-ssh",
     "clush",
     "dsh",
     "vagrant",
@@ -99,6 +101,9 @@ const REMOTES: &[&str] = &[
 
 /// Longest script into which the words behind it are put.
 const MAX_FILLED: usize = 4096;
+
+/// Longest path of a working directory.
+const MAX_PATH: usize = 4096;
 
 /// Names for commands that are remembered.
 const MAX_ALIASES: usize = 32;
@@ -135,6 +140,9 @@ impl Walk<'_> {
             let name = if guessed { "rm".to_owned() } else { name.to_ascii_lowercase() };
             return self.run(&[&[name], arguments].concat(), input);
         }
+        if name == "set" && arguments.first().is_some_and(|word| word == "--") {
+            self.variables.set_operands(&arguments[1..]);
+        }
         if let Some(at) = self.aliases.iter().position(|(alias, _)| alias == name) {
             // While it is expanded it is a command like any other.
             let (alias, words) = self.aliases.remove(at);
@@ -158,9 +166,10 @@ impl Walk<'_> {
         self.mounts_root(name, arguments);
         self.copies_over(name, arguments);
         self.interprets(name, arguments, input);
-        if first.contains('/') {
+        if first.contains('/') && !(self.is_unwritten(first) && rehearses(name, arguments)) {
             self.runs_file(first);
         }
+        self.serves(name, arguments);
         let installed = ["/usr/", "/bin/", "/sbin/", "/opt/", "/snap/", "/nix/"];
         self.own = first.contains('/') && !installed.iter().any(|place| first.starts_with(place));
         if first.starts_with("/etc/init.d/") && arguments.iter().any(|word| word == "stop") {
@@ -290,6 +299,12 @@ impl Walk<'_> {
         if wrapper.0 == "command" && arguments.first().is_some_and(|a| a == "-v" || a == "-V") {
             self.effects.raise(Effect::Reads);
             return;
+        }
+        if matches!(wrapper.0, "npx" | "bunx" | "pnpx") {
+            if let Some(script) = value_of(arguments, &["-c", "--call"]) {
+                return self.script(&script);
+            }
+            self.lets_in(wrapper.0, arguments);
         }
         let mut rest = after_options(arguments, wrapper.1);
         if wrapper.0 == "env"
@@ -433,6 +448,7 @@ impl Walk<'_> {
             }
             "alias" => {
                 for (alias, words) in arguments.iter().filter_map(|word| word.split_once('=')) {
+                    self.shadows(alias, words);
                     self.aliases.retain(|(known, _)| known != alias);
                     if self.aliases.len() < MAX_ALIASES {
                         self.aliases.push((alias.to_owned(), words.to_owned()));
@@ -458,10 +474,11 @@ impl Walk<'_> {
                     self.script(script);
                 }
             }
-            "vim" | "vi" | "nvim" | "ex" | "view" | "emacs" => {
-                self.editor(arguments);
+            "vim" | "vi" | "nvim" | "ex" | "ed" | "view" | "emacs" => {
+                self.editor(arguments, input);
                 return false;
             }
+            _ if self.packaged(name, arguments, input) => {}
             "make" | "gmake" => {
                 self.recipe(arguments, input);
                 return false;
@@ -480,6 +497,11 @@ impl Walk<'_> {
                 Some(script) => self.script(&script),
                 None => self.effects.raise(Effect::Changes),
             },
+            "parallel"
+                if arguments.iter().any(|word| word == "--dry-run" || word == "--dryrun") =>
+            {
+                self.effects.raise(Effect::Reads);
+            }
             "xargs" | "parallel" => self.xargs(arguments, input),
             "find" | "fd" | "fdfind" => self.find(arguments),
             "docker" | "podman" | "nerdctl" | "kubectl" | "oc" | "docker-compose" => {
@@ -503,30 +525,14 @@ impl Walk<'_> {
 
     fn program(&mut self, name: &str, arguments: &[String], input: &Input) {
         self.effects.read_as(name, arguments);
-        let options: Vec<&String> = arguments.iter().take_while(|word| *word != "--").collect();
-        let ends = [options.first(), options.last()];
-        // In between, `--help` may be the value of another option.
-        let helps = ends.into_iter().flatten().any(|word| *word == "--help");
-        let rehearsal = helps
-            || options.iter().any(|word| match word.split_once('=') {
-                // Kubernetes has a word for no rehearsal at all.
-                Some(("--dry-run" | "--dryrun" | "--dry_run", value)) => {
-                    !matches!(value, "none" | "false")
-                }
-                _ => matches!(
-                    word.as_str(),
-                    "--dry-run"
-                        | "--dryrun"
-                        | "--dry_run"
-                        | "--what-if"
-                        | "--whatif"
-                        | "-WhatIf"
-                        | "--simulate"
-                ),
-            });
-        if rehearsal {
+        if rehearses(name, arguments) {
             self.effects.raise(Effect::Reads);
             return;
+        }
+        self.lets_in(name, arguments);
+        self.feeds_download(name, arguments, input);
+        if let Some(answer) = &input.text {
+            self.answers_for_key(name, arguments, answer);
         }
         match name {
             "cd" | "pushd" => self.change_directory(arguments),
@@ -584,7 +590,13 @@ impl Walk<'_> {
     fn change_directory(&mut self, arguments: &[String]) {
         self.effects.raise(Effect::Reads);
         match arguments.iter().find(|word| !word.starts_with('-')) {
-            Some(path) => self.cwd = self.resolve(path),
+            Some(path) => {
+                let to = self.resolve(path);
+                // No system has longer paths: such a `cd` fails.
+                if to.len() <= MAX_PATH {
+                    self.cwd = to;
+                }
+            }
             None => self.cwd = if arguments.is_empty() { "~".into() } else { String::new() },
         }
     }

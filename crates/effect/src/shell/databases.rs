@@ -29,6 +29,11 @@ pub(super) const DATABASES: &[&str] = &[
     "cypher-shell",
 ];
 
+/// Whether a statement is only its first word.
+fn is_lone(text: &str) -> bool {
+    ["drop", "truncate", "delete", "alter"].iter().any(|verb| verb.eq_ignore_ascii_case(text))
+}
+
 impl Walk<'_> {
     /// A file of statements whose name says that they destroy something: `mysql < drop_all.sql`.
     pub(super) fn statements_file(&mut self, name: &str, file: &str) {
@@ -57,7 +62,11 @@ impl Walk<'_> {
                 if flag.starts_with("--") { value.strip_prefix('=') } else { Some(value) }
             });
             if flags.contains(&word.as_str()) {
-                texts.extend(arguments.get(index + 1).cloned());
+                texts.extend(arguments.get(index + 1).map(|text| match is_lone(text) {
+                    // Quotes get lost on the way through a second shell.
+                    true => arguments[index + 1..].join(" "),
+                    false => text.clone(),
+                }));
             } else if let Some(text) = joined.filter(|text| !text.is_empty()) {
                 texts.push(text.to_owned());
             }

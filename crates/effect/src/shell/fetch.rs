@@ -5,6 +5,7 @@ use brush_parser::ast;
 use deadstop_core::{HarmKind, Reach, Recovery};
 
 use super::command::{SHELLS, unwrapped, value_of};
+use super::databases::DATABASES;
 use super::{Input, Language, Walk};
 use crate::target;
 
@@ -186,6 +187,9 @@ impl Walk<'_> {
             (_, taint) => Content::From(taint),
         };
         for file in emptied {
+            if content == Content::From(Taint::Fetched) {
+                self.places_download(&self.resolve(file));
+            }
             self.contains(file, content.clone());
         }
         let argv = unwrapped(argv);
@@ -199,6 +203,7 @@ impl Walk<'_> {
             }
             "curl" | "wget" | "aria2c" => {
                 if let Some(file) = saved(name, words).filter(|f| f != "-" && !is_local(words)) {
+                    self.places_download(&self.resolve(&file));
                     self.contains(&file, Content::From(Taint::Fetched));
                 }
             }
@@ -249,6 +254,11 @@ impl Walk<'_> {
     /// Whether the script wrote something into a file that may hold secrets.
     pub(super) fn is_private(&self, file: &str) -> bool {
         self.content(file) == Some(Content::From(Taint::Private))
+    }
+
+    /// Whether nothing is known of what is in a file.
+    pub(super) fn is_unwritten(&self, file: &str) -> bool {
+        self.content(file).is_none()
     }
 
     /// A file is run by a shell: one that the script wrote is walked, one that it fetched is told.
@@ -387,6 +397,25 @@ impl Walk<'_> {
                 Reach::System,
                 Recovery::None,
             );
+        }
+    }
+
+    /// What is fetched goes straight into a cluster, a database or a scheduler, which does what it says.
+    pub(super) fn feeds_download(&mut self, name: &str, arguments: &[String], input: &Input) {
+        if input.taint != Taint::Fetched {
+            return;
+        }
+        let has = |words: &[&str]| arguments.iter().any(|word| words.contains(&word.as_str()));
+        let takes = match name {
+            "kubectl" | "oc" | "k" => {
+                has(&["apply", "create", "replace"]) && has(&["-", "-f-", "--filename=-"])
+            }
+            "crontab" => has(&["-"]) || arguments.is_empty(),
+            "docker" | "podman" => has(&["build", "buildx"]) && has(&["-"]),
+            name => DATABASES.contains(&name) && !has(&["-c", "-e", "--command", "--execute"]),
+        };
+        if takes {
+            self.runs_unread(name, input.taint);
         }
     }
 

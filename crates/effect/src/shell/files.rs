@@ -6,7 +6,7 @@ use super::super::place::{self, Depth};
 use super::super::surroundings::Sight;
 use super::super::target;
 use super::Walk;
-use super::command::value_of;
+use super::command::{SHELLS, value_of};
 use super::disks::is_disk;
 
 /// Runs a command about files or disks; false when it is not one.
@@ -50,6 +50,9 @@ pub(super) fn run(walk: &mut Walk<'_>, name: &str, arguments: &[String]) -> bool
                 .any(|w| w.starts_with('-') && !w.starts_with("--") && w.contains('n'));
             if let Some(script) = value_of(arguments, &["-e", "--rsh", "-ae", "-avze", "-aze"]) {
                 walk.script(&script);
+            }
+            if arguments.iter().any(|word| word == "--remove-source-files") && !rehearses {
+                walk.moves_away(arguments);
             }
             match arguments.iter().rev().find(|word| !word.starts_with('-')) {
                 Some(to) if deletes && !rehearses && to.contains(':') => {
@@ -98,8 +101,8 @@ impl Walk<'_> {
     fn overwrites(&mut self, name: &str, arguments: &[String]) -> bool {
         let words: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
         match (name, words.as_slice()) {
-            ("cp", [from, to]) if *from == "/dev/null" => {
-                self.remove("cp /dev/null", &[(*to).clone()], Depth::Single);
+            ("cp", [from, to]) if from.starts_with("/dev/") && EMPTY.contains(&from.as_str()) => {
+                self.remove(&format!("cp {from}"), &[(*to).clone()], Depth::Single);
             }
             ("mv", [files @ .., to]) if *to == "/dev/null" && !files.is_empty() => {
                 let files: Vec<String> = files.iter().map(|file| (*file).clone()).collect();
@@ -121,7 +124,10 @@ impl Walk<'_> {
                 let kind = HarmKind::Stops;
                 self.effects.harm(kind, "mv", ".git", Reach::Remote, Recovery::Elsewhere);
             }
-            ("ln", [from, to]) if *from == "/dev/null" && to.ends_with("_history") => {
+            ("ln", [from, to])
+                if *from == "/dev/null"
+                    && (to.ends_with("_history") || has(arguments, &['f'], "--force")) =>
+            {
                 self.remove("ln -s /dev/null", &[(*to).clone()], Depth::Single);
             }
             ("install", _)
@@ -132,11 +138,8 @@ impl Walk<'_> {
                 let what = target::join(&words);
                 self.effects.harm(kind, name, &what, Reach::System, Recovery::Elsewhere);
             }
-            ("mv", [from, to]) if place::is_temporary(&self.resolve(to)) => {
-                let (from, to) = (self.resolve(from), self.resolve(to));
-                if self.moved.len() < MAX_MADE && !place::is_spare(self.here, &from) {
-                    self.moved.push((from, to));
-                }
+            ("mv", [_, to]) if place::is_temporary(&self.resolve(to)) => {
+                self.moves_away(arguments);
                 self.effects.raise(Effect::Changes);
             }
             (_, [.., to]) if is_disk(to) => self.writes_device(name, to),
@@ -151,9 +154,25 @@ impl Walk<'_> {
                 let to = (*to).clone();
                 self.writes_system(name, &to);
             }
+            ("cp" | "mv" | "install", [_, .., to]) => {
+                let to = self.resolve(to);
+                self.replaces_program(name, &to);
+                return false;
+            }
             _ => return false,
         }
         true
+    }
+
+    /// Remembers what is moved to a temporary directory, to be missed when that goes.
+    fn moves_away(&mut self, arguments: &[String]) {
+        let words: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
+        let [from, to] = words.as_slice() else { return };
+        let (from, to) = (self.resolve(from), self.resolve(to));
+        let counts = place::is_temporary(&to) && !place::is_spare(self.here, &from);
+        if self.moved.len() < MAX_MADE && counts {
+            self.moved.push((from, to));
+        }
     }
 
     /// `tar --remove-files`, `zip -m`: what was packed is only in the archive from then on.
@@ -185,6 +204,14 @@ impl Walk<'_> {
             return false;
         }
         let mut found = false;
+        let words: Vec<String> =
+            arguments.iter().filter(|word| !word.starts_with('-')).cloned().collect();
+        if let [program, files @ ..] = words.as_slice()
+            && leaves_nothing(program)
+        {
+            self.remove("sed -i", files, Depth::Single);
+            found = true;
+        }
         for file in arguments.iter().filter(|word| word.starts_with(['/', '~'])) {
             if self.is_system_file(file) {
                 self.writes_system("edit", file);
@@ -325,6 +352,8 @@ impl Walk<'_> {
                 self.effects.harm(kind, "overwrite", file, Reach::Outside, Recovery::None);
             } else if prints_nothing(argv) {
                 self.lose("truncate", file, Depth::Single);
+            } else if restores(argv, &self.resolve(file)) {
+                self.lose("git show over", file, Depth::Single);
             } else if full.contains(".git/objects") || full.contains(".git/refs") {
                 self.lose("overwrite", file, Depth::Single);
             }
@@ -368,11 +397,22 @@ impl Walk<'_> {
             let root = root.map_or(".", String::as_str);
             let found = [&["find".to_owned()], &arguments[..at]].concat();
             self.reads_found(program, &found);
+            // To a script, each of them is a word: `sh -c ': > "$1"' _ {}`.
+            let name = program.rsplit('/').next().unwrap_or(program);
+            let each = SHELLS.contains(&name) && !self.are_throwaway(&found) && !self.is_far(root);
+            let stands = match (SHELLS.contains(&name), each) {
+                (true, true) => "$found",
+                (true, false) if !self.is_far(root) => "/tmp/found",
+                _ => root,
+            };
             let command: Vec<String> = command
                 .iter()
-                .map(|word| if word == "{}" { root.to_owned() } else { word.clone() })
+                .map(|word| if word == "{}" { stands.to_owned() } else { word.clone() })
                 .collect();
+            let before = self.listed;
+            self.listed |= each;
             self.run(&command, &super::Input::default());
+            self.listed = before;
         }
     }
 
@@ -429,8 +469,14 @@ impl Walk<'_> {
             return true;
         }
         // What a pattern excludes says nothing about what is found.
+        let pruned = words
+            .windows(2)
+            .rposition(|pair| pair[0] == "-prune" && matches!(pair[1].as_str(), "-o" | "-or"));
         let negated = |at: usize| {
-            at.checked_sub(1).is_some_and(|before| matches!(words[before].as_str(), "!" | "-not"))
+            pruned.is_some_and(|pruned| at < pruned)
+                || at
+                    .checked_sub(1)
+                    .is_some_and(|before| matches!(words[before].as_str(), "!" | "-not"))
         };
         let patterns = words.windows(2).enumerate().filter_map(|(at, pair)| match pair {
             [flag, pattern]
@@ -449,8 +495,26 @@ impl Walk<'_> {
             || (patterns.peek().is_some() && patterns.all(|pattern| self.is_throwaway(pattern)))
     }
 
+    /// Whether a value of a loop stands for the files that a command lists.
+    pub(super) fn is_listing(&self, value: &str) -> bool {
+        let inner = value.strip_prefix("$(").and_then(|rest| rest.strip_suffix(')'));
+        let words = inner.unwrap_or_default().split(['|', ';']).next().unwrap_or_default();
+        let argv: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+        let lists = argv.first().is_some_and(|first| {
+            matches!(first.as_str(), "git" | "ls" | "find" | "fd" | "cat" | "rg" | "grep")
+        });
+        lists && !self.are_throwaway(&argv)
+    }
+
     /// A path from the working directory, with `.` and `..` worked out.
     pub(super) fn resolve(&self, path: &str) -> String {
+        // The same place, spelled out.
+        let here = ["$(pwd)", "$PWD", "${PWD}"].iter().find_map(|start| path.strip_prefix(start));
+        let path = match here {
+            Some("") => ".",
+            Some(rest) if rest.starts_with('/') => rest.trim_start_matches('/'),
+            _ => path,
+        };
         let is_rooted = path.starts_with(['/', '~', '$']);
         let joined = if is_rooted || self.cwd.is_empty() {
             path.to_owned()
@@ -545,6 +609,24 @@ impl Walk<'_> {
 
 /// Paths that are remembered as made by the script.
 const MAX_MADE: usize = 64;
+
+/// `git show HEAD:src/app.ts > src/app.ts`: the file as it was committed, over the one that is there.
+fn restores(argv: &[String], file: &str) -> bool {
+    let [git, show, rest @ ..] = argv else { return false };
+    git == "git"
+        && matches!(show.as_str(), "show" | "cat-file")
+        && rest.iter().any(|word| {
+            word.rsplit_once(':').is_some_and(|(_, path)| !path.is_empty() && file.ends_with(path))
+        })
+}
+
+/// Files that hold nothing, or nothing but noise.
+const EMPTY: &[&str] = &["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/full"];
+
+/// Whether a program of `sed` leaves no line.
+fn leaves_nothing(program: &str) -> bool {
+    matches!(program.trim(), "d" | "1,$d" | "1,$ d" | "/./d" | "/.*/d" | "/^/d")
+}
 
 /// Whether a command prints nothing at all, so that what it is written to is emptied.
 fn prints_nothing(argv: &[String]) -> bool {

@@ -8,7 +8,7 @@
 use deadstop_core::{Effect, HarmKind, Reach, Recovery};
 
 use super::super::place::{self, Depth};
-use super::super::surroundings::Kept;
+use super::super::surroundings::{Kept, Sight};
 use super::super::target;
 use super::command::{after_options, value_of};
 use super::{Input, Walk};
@@ -51,12 +51,18 @@ pub(super) fn run(walk: &mut Walk<'_>, arguments: &[String]) {
     };
     let alias = format!("alias.{command}");
     if !BUILT_IN.contains(&command.as_str())
-        && let Some((_, script)) = settings.iter().find(|(name, _)| *name == alias)
+        && let Some((name, script)) =
+            settings.iter().chain(&walk.shorthands).find(|(name, _)| *name == alias).cloned()
     {
-        return match script.strip_prefix('!') {
+        // While it is expanded it is a command like any other.
+        let known = walk.shorthands.iter().position(|(known, _)| *known == name);
+        let taken = known.map(|at| walk.shorthands.remove(at));
+        match script.strip_prefix('!') {
             Some(script) => walk.script(script),
             None => walk.script(&format!("git {script} {}", words.join(" "))),
-        };
+        }
+        walk.shorthands.extend(taken);
+        return;
     }
     let dashes = words.iter().position(|word| word == "--").unwrap_or(words.len());
     let git = Git {
@@ -78,6 +84,9 @@ pub(super) fn run(walk: &mut Walk<'_>, arguments: &[String]) {
         git.configures(walk);
     }
 }
+
+/// Aliases of git that are remembered.
+const MAX_SHORTHANDS: usize = 16;
 
 /// Commands that an alias cannot replace, as far as they matter here.
 const BUILT_IN: &[&str] = &[
@@ -117,7 +126,8 @@ impl Git<'_> {
             "submodule" => after("foreach").map(|words| words.join(" ")),
             "difftool" => value_of(&self.words, &["--extcmd", "-x"]),
             "filter-branch" => value_of(&self.words, &["--tree-filter", "--index-filter"]),
-            _ => None,
+            // An address that is a command.
+            _ => self.words.iter().find_map(|word| word.strip_prefix("ext::")).map(str::to_owned),
         };
         if let Some(script) = script {
             walk.script(&script);
@@ -139,6 +149,9 @@ impl Git<'_> {
             name.as_str(),
             "core.sshcommand" | "core.fsmonitor" | "core.pager" | "core.editor"
         );
+        if name.starts_with("alias.") && walk.shorthands.len() < MAX_SHORTHANDS {
+            walk.shorthands.push((name.clone(), (*value).to_owned()));
+        }
         match value.strip_prefix('!') {
             Some(script) if name.starts_with("alias.") || name.starts_with("credential.") => {
                 walk.script(script);
@@ -168,7 +181,19 @@ impl Git<'_> {
         let first = operands.first().map_or("", |word| word.as_str());
         let words = &self.words;
         match self.command {
-            "push" => self.push(walk, &operands),
+            "push" => {
+                self.gives_away(walk, &operands);
+                self.push(walk, &operands);
+            }
+            "remote" if matches!(first, "add" | "set-url") => {
+                if let [_, name, url, ..] = operands.as_slice()
+                    && is_stranger(url)
+                    && !matches!(name.as_str(), "origin" | "upstream")
+                {
+                    walk.strangers.push((*name).clone());
+                }
+            }
+            "bundle" if first == "create" => walk.bundles.push("git bundle".to_owned()),
             // What is in a directory that the script made, or in a temporary one, is not missed.
             _ if walk.is_throwaway(&self.place) => {}
             "reset" if words.iter().any(|w| is_short_for(w, "--hard", 3) || w == "--merge") => {
@@ -193,7 +218,13 @@ impl Git<'_> {
                 let staged = long(words, "--staged") || short(words, 'S');
                 let tree = long(words, "--worktree") || short(words, 'W');
                 if !staged || tree {
-                    let mut paths: Vec<&str> = operands.iter().map(|w| w.as_str()).collect();
+                    // What `-s` names is a commit.
+                    let source = value_of(words, &["-s", "--source"]);
+                    let mut paths: Vec<&str> = operands
+                        .iter()
+                        .map(|w| w.as_str())
+                        .filter(|w| source.as_deref() != Some(*w))
+                        .collect();
                     paths.extend(self.paths.iter().map(String::as_str));
                     self.discard_paths(walk, "git restore", &paths);
                 }
@@ -270,7 +301,7 @@ impl Git<'_> {
                 ("git filter-branch", self.place.clone(), Recovery::None)
             }
             // The names come from `xargs`: many of them.
-            "tag" if deletes(words) && operands.is_empty() => {
+            "tag" if deletes(words) && (operands.is_empty() || walk.listed) => {
                 ("git tag -d", String::new(), Recovery::Elsewhere)
             }
             "symbolic-ref" if deletes(words) => {
@@ -314,10 +345,12 @@ impl Git<'_> {
             let (reach, recovery) = match whole {
                 true => (Reach::Workspace, self.changes(walk, ".")),
                 false => {
-                    let known = self.changes(walk, path);
+                    let known = self.restores(walk, path);
                     let here = walk.here.cwd().is_some();
-                    let tree = path.ends_with('/') || path.contains('*');
+                    let many = walk.listed && path.starts_with('$');
+                    let tree = path.ends_with('/') || path.contains('*') || many;
                     match (here, tree) {
+                        (true, _) if many => (Reach::Directory, known),
                         (true, _) => (Reach::Item, known),
                         (false, true) => (Reach::Directory, Recovery::None),
                         (false, false) => (Reach::Item, Recovery::Unknown),
@@ -366,6 +399,16 @@ impl Git<'_> {
         }
     }
 
+    /// A push of everything to an address that the same script has set up.
+    fn gives_away(&self, walk: &mut Walk<'_>, operands: &[&String]) {
+        let Some(to) = operands.first() else { return };
+        let whole = ["--all", "--mirror", "--tags"].iter().any(|option| long(&self.words, option));
+        if walk.strangers.contains(to) || (whole && is_stranger(to)) {
+            let kind = HarmKind::SendsSecret;
+            walk.effects.harm(kind, "git push", to, Reach::Remote, Recovery::None);
+        }
+    }
+
     fn push(&self, walk: &mut Walk<'_>, operands: &[&String]) {
         let words = &self.words;
         let refs: Vec<&str> = operands.iter().skip(1).map(|word| word.as_str()).collect();
@@ -406,6 +449,31 @@ impl Git<'_> {
         }
     }
 
+    /// The same, where the path is taken from the index or a commit.
+    fn restores(&self, walk: &Walk<'_>, path: &str) -> Recovery {
+        // A path in a variable may be any.
+        if path.starts_with('$') {
+            return self.changes(walk, ".");
+        }
+        let full = self.full(walk, path);
+        if walk.here.look(&full) != Sight::Missing || place::has_glob(path) {
+            return self.changes(walk, path);
+        }
+        let named = match self.command {
+            "restore" => value_of(&self.words, &["-s", "--source"]),
+            _ => self.words.iter().find(|word| !word.starts_with('-')).cloned(),
+        };
+        let source = named.is_some_and(|commit| !matches!(commit.as_str(), "HEAD" | "@"));
+        match walk.here.kept(&full) {
+            // Git knows it: a deleted file comes back.
+            Kept::Changed => Recovery::VersionControl,
+            // From another commit it comes anew.
+            _ if source => Recovery::VersionControl,
+            // Neither git nor the disk knows it: the command is meant for another place than this one.
+            _ => Recovery::None,
+        }
+    }
+
     fn full(&self, walk: &Walk<'_>, path: &str) -> String {
         let path = match path {
             "." | "./" | ":/" | "*" => self.place.clone(),
@@ -425,6 +493,24 @@ impl Git<'_> {
     ) {
         walk.effects.harm(HarmKind::DiscardsWork, verb, target, reach, recovery);
     }
+}
+
+/// Whether an address of a repository is at none of the places where people keep theirs.
+fn is_stranger(url: &str) -> bool {
+    const HOSTS: &[&str] = &[
+        "github.com",
+        "gitlab.com",
+        "bitbucket.org",
+        "codeberg.org",
+        "dev.azure.com",
+        "git.heroku.com",
+        "huggingface.co",
+        "git.sr.ht",
+    ];
+    url.contains("://")
+        && !url.starts_with("file:")
+        && !crate::http::is_local(url)
+        && !HOSTS.iter().any(|host| url.contains(host))
 }
 
 /// Whether a word is an option, or its beginning: `--har` for `--hard`.

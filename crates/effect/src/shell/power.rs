@@ -255,8 +255,17 @@ impl Walk<'_> {
         };
         let open = name == "chmod" && opens_all(mode);
         let special = name == "chmod" && (mode.contains("+s") || is_setuid(mode));
+        let shows = name == "chmod" && shows_others(mode);
         for path in operands {
             let resolved = self.resolve(path);
+            if shows && crate::secret::is_secret(path) && !path.contains(".env") {
+                let reach = match self.is_system_file(path) {
+                    true => Reach::System,
+                    false => Reach::Outside,
+                };
+                self.opens(&format!("{name} {mode}"), &resolved, reach);
+                continue;
+            }
             let subject = place::loss(self.here, &resolved, Depth::Tree);
             let reach = subject.map_or(Reach::Item, |(reach, _)| reach);
             // `setfacl -b` takes all rights away that were given one by one.
@@ -398,4 +407,16 @@ pub(super) fn is_setuid(mode: &str) -> bool {
     mode.len() == 4
         && mode.bytes().all(|b| b.is_ascii_digit())
         && matches!(mode.as_bytes()[0], b'4' | b'6')
+}
+
+/// Whether a mode lets others than the owner read: `644`, `o+r`.
+fn shows_others(mode: &str) -> bool {
+    let digits = mode.len() >= 3 && mode.bytes().all(|b| b.is_ascii_digit());
+    if digits {
+        return mode.bytes().next_back().is_some_and(|b| (b - b'0') & 4 != 0);
+    }
+    mode.split(',').any(|part| {
+        let (who, what) = part.split_once(['+', '=']).unwrap_or(("u", ""));
+        what.contains('r') && (who.is_empty() || who.contains(['o', 'a']))
+    })
 }

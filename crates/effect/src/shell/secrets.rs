@@ -95,6 +95,10 @@ const READERS: &[&str] = &[
     "type",
     "get-content",
     "gc",
+    "invoke-restmethod",
+    "invoke-webrequest",
+    "irm",
+    "iwr",
     "pbcopy",
     "xclip",
     "mail",
@@ -503,6 +507,12 @@ fn sends(name: &str, arguments: &[String], input: &Input) -> Option<String> {
                         && word.contains(['d', 'F', 'T'])
                 });
             uploads.then(|| host().unwrap_or_else(|| "curl".into()))
+        }
+        "invoke-restmethod" | "invoke-webrequest" | "irm" | "iwr" => {
+            let uploads = arguments.iter().any(|word| {
+                ["-infile", "-body", "-form"].iter().any(|flag| word.eq_ignore_ascii_case(flag))
+            });
+            uploads.then(|| host().unwrap_or_else(|| name.into()))
         }
         "wget" => has(&["--post-file", "--post-data", "--body-file", "--body-data"])
             .then(|| host().unwrap_or_else(|| "wget".into())),

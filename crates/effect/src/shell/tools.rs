@@ -49,8 +49,34 @@ pub(super) fn destroys(name: &str, arguments: &[String], input: &Input) -> Optio
     if whole {
         reach = Reach::Production;
     }
+    // What is kept on this machine is not on another.
+    if reach == Reach::Remote && OWN.contains(&name) {
+        reach = Reach::Outside;
+    }
     Some(Harm { kind: HarmKind::Destroys, verb, target, reach, recovery: Recovery::None })
 }
+
+/// Tools of which the things that they remove are on this machine.
+const OWN: &[&str] = &[
+    "crontab",
+    "atrm",
+    "docker",
+    "docker-compose",
+    "podman",
+    "vagrant",
+    "virsh",
+    "multipass",
+    "zfs",
+    "zpool",
+    "diskutil",
+    "security",
+    "defaults",
+    "keytool",
+    "conda",
+    "trash-empty",
+    "rustup",
+    "meteor",
+];
 
 /// Tools that show a plan and ask before they carry it out.
 const PLANS: &[&str] = &["terraform", "tofu", "terragrunt", "pulumi", "cdk", "cdktf"];
@@ -320,6 +346,7 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
         ("kubectl" | "oc" | "k", "delete") if matches!(second, "pod" | "pods" | "po" | "job") => {
             (Destroys, Reach::Remote)
         }
+        ("crontab", _) if arguments.iter().any(|word| word == "-r") => return None,
         ("crontab", file) if !file.is_empty() || arguments.iter().any(|word| word == "-") => {
             (Destroys, Reach::System)
         }
@@ -564,7 +591,8 @@ fn gone(name: &str, arguments: &[String], input: &Input) -> Option<(String, Stri
         "wrangler" if arguments.iter().any(|word| word == "execute") => return query(arguments),
         "crontab" => {
             let all = arguments.iter().any(|word| word == "-r");
-            return all.then(|| ("crontab -r".to_owned(), String::new()));
+            let user = value_of(arguments, &["-u"]).unwrap_or_default();
+            return all.then(|| ("crontab -r".to_owned(), user));
         }
         "rclone" if arguments.first().is_some_and(|word| word == "sync") => {
             let to = operands(arguments).last().copied().unwrap_or_default().to_owned();

@@ -263,6 +263,7 @@ impl Walk<'_> {
                     "rm" | "rmdir" | "del" | "erase" | "rd" | "ri" => "remove-item".to_owned(),
                     "cat" | "type" | "gc" | "get-content" => "cat".to_owned(),
                     "kill" | "spps" => "stop-process".to_owned(),
+                    "invoke-restmethod" | "invoke-webrequest" => lower.clone(),
                     _ => first.clone(),
                 };
                 let argv = [&[aliased], &argv[1..]].concat();

@@ -44,7 +44,15 @@ impl Variables {
 
     /// Sets a loop's variable to all of its values at once.
     pub(super) fn set_each(&mut self, name: &str, values: &[String]) {
-        self.set(name, &values.join(&BETWEEN.to_string()));
+        self.set(name, &joined(values));
+    }
+
+    /// Sets what `"$@"` stands for, and `$1` and so on.
+    pub(super) fn set_operands(&mut self, values: &[String]) {
+        self.set("@", &joined(values));
+        for (at, value) in values.iter().enumerate().take(9) {
+            self.set(&(at + 1).to_string(), value);
+        }
     }
 
     /// The same variables for a substitution, inside which nothing more is worked out: one that
@@ -75,6 +83,11 @@ impl Variables {
             None => None,
         }
     }
+}
+
+/// Words as one value that becomes all of them again where it is put in.
+pub(super) fn joined(words: &[String]) -> String {
+    words.join(&BETWEEN.to_string())
 }
 
 /// A word after expansion.
@@ -231,6 +244,13 @@ impl<'a> Reader<'a> {
         } else {
             let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
             let end = self.rest.find(|c| !is_name(c)).unwrap_or(self.rest.len());
+            if end == 0
+                && self.rest.starts_with(['@', '*'])
+                && let Some(all) = self.variables.get("@").map(str::to_owned)
+            {
+                self.next();
+                return self.push(&all);
+            }
             let (name, rest) = self.rest.split_at(end);
             self.rest = rest;
             self.variable(name, quoted);
@@ -242,6 +262,11 @@ impl<'a> Reader<'a> {
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let end = inner.find(|c| !is_name(c)).unwrap_or(inner.len());
         let (name, operation) = inner.split_at(end);
+        if matches!(operation, "[@]" | "[*]")
+            && let Some(all) = self.variables.get(&format!("{name}[@]")).map(str::to_owned)
+        {
+            return self.push(&all);
+        }
         let value = self.variables.get(name).map(str::to_owned);
         let changed = match (operation.split_at_checked(2), &value) {
             (Some((":-" | ":=", default)), None) => Some(unquoted(default)),
@@ -260,6 +285,11 @@ impl<'a> Reader<'a> {
 
     fn variable(&mut self, name: &str, quoted: Quoted) {
         match self.variables.get(name) {
+            // What a substitution prints is not known: it stays in one piece.
+            Some(value) if value.starts_with("$(") && value.ends_with(')') => {
+                let value = value.to_owned();
+                self.push(&value);
+            }
             Some(value) if quoted == Quoted::No => {
                 let value = value.to_owned();
                 self.split(&value);

@@ -39,6 +39,7 @@ fn things() -> Vec<(&'static str, Sight, Kept)> {
         ("/home/ann/app/ignored", Sight::Directory, Kept::Ignored),
         ("/home/ann/app/draft.md", Sight::File, Kept::Untracked),
         ("/home/ann/app/changed.rs", Sight::File, Kept::Changed),
+        ("/home/ann/app/deleted.md", Sight::Missing, Kept::Changed),
         ("/home/ann/app/data", Sight::Directory, Kept::Untracked),
         ("/home/ann/app/data/a.csv", Sight::File, Kept::Untracked),
         ("/home/ann/app/data/b.csv", Sight::File, Kept::Clean),

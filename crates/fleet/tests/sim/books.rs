@@ -11,6 +11,8 @@ use parking_lot::Mutex;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     Runs,
+    /// Its client was told of its end, and the end waits to be committed.
+    Told,
     Settled,
 }
 

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use deadstop_core::{ScopeKind, ScopeState, Time};
-use deadstop_fleet::Record;
+use deadstop_core::{Call, Outcome, ScopeKind, ScopeState, Ticket, Time, ToolCall};
+use deadstop_fleet::{Owner, Record, Transaction};
 use tokio::time::sleep;
 
 use crate::net::{Pulse, Weather};
@@ -162,6 +162,7 @@ async fn calm_down(world: &Arc<World>) {
         node.machine.set(Pulse::Runs);
     }
     sleep(Duration::from_secs(30)).await;
+    check::arrived(world);
     // The remaining nodes commit to every scope, so that reservations of dead nodes are booked.
     for _ in 0..2 {
         for (_, node) in world.alive() {
@@ -322,6 +323,78 @@ async fn a_kill_is_cleared_only_by_a_writer_that_knew_of_it() {
         assert_eq!(node.fleet.refresh(std::slice::from_ref(&cell)).await, Ok(()));
         assert_eq!(cell.state.lock().killed().is_none(), knew, "knew: {knew}");
     }
+}
+
+/// The end of a call goes in the same commit as the next call, which is decided with it.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_call_rides_with_the_next() {
+    let (world, node, chain) = calm();
+    let cells = || world.cells(&node, &chain);
+    let call = Call::Tool(ToolCall { name: "paint".to_owned(), ..ToolCall::default() });
+    let asked = call.clone();
+    let admitted = move |transaction: &mut Transaction<'_, '_>| {
+        let before = transaction.links[2].state.ledger();
+        let before = (before.in_flight, before.spent.cost.0);
+        let owner = transaction.me();
+        (before, transaction.admit(&asked, &owner).ticket.expect("it is admitted"), owner)
+    };
+    let ended = |ticket: Ticket, owner: Owner| {
+        let call = call.clone();
+        node.fleet.run_with_next(cells(), &world.policies, move |transaction| {
+            transaction.settle(&call, ticket.clone(), &owner, &Outcome::default());
+        })
+    };
+    let commits = || *world.hub.commits.lock();
+    let first = node.fleet.run(cells(), &world.policies, None, admitted.clone()).await;
+    let (before, ticket, owner) = first.expect("an answer");
+    assert_eq!(before, (0, 0));
+    let (begun, asked) = (commits(), tokio::time::Instant::now());
+    let settled = ended(ticket, owner);
+    let second = node.fleet.run(cells(), &world.policies, None, admitted.clone()).await;
+    let (before, ticket, owner) = second.expect("an answer");
+    assert_eq!(before, (0, 9_000), "the second call is decided with the end of the first");
+    assert_eq!(settled.await, Ok(()));
+    assert_eq!(commits() - begun, 1, "one commit for both");
+    // Without another call it is committed by itself, a moment later.
+    assert_eq!(ended(ticket, owner).await, Ok(()));
+    assert_eq!(commits() - begun, 2);
+    // A caller that waits for room does not wait for that moment.
+    let waited = asked.elapsed();
+    for _ in 0..2 {
+        let third = node.fleet.run(cells(), &world.policies, None, admitted.clone()).await;
+        let (_, ticket, owner) = third.expect("an answer");
+        let asked = tokio::time::Instant::now();
+        let settled = ended(ticket, owner);
+        node.fleet.hurry();
+        assert_eq!(settled.await, Ok(()));
+        assert!(asked.elapsed() < waited, "{:?} of {waited:?}", asked.elapsed());
+    }
+}
+
+/// An agent whose sessions another node has written does not stay here.
+#[tokio::test(start_paused = true)]
+async fn an_agent_stays_until_another_node_has_its_session() {
+    let (world, node, chain) = calm();
+    let other = world.start();
+    let call = Call::Tool(ToolCall { name: "read".to_owned(), ..ToolCall::default() });
+    let used = async |node: &Arc<world::Node>| {
+        let (cells, call) = (world.cells(node, &chain), call.clone());
+        let agent = Arc::clone(&cells[1]);
+        let ran = node.fleet.run(cells, &world.policies, None, move |transaction| {
+            let owner = transaction.me();
+            transaction.admit(&call, &owner);
+        });
+        assert_eq!(ran.await, Ok(()));
+        agent.stays()
+    };
+    let mut here = Vec::new();
+    for _ in 0..12 {
+        here.push(used(&node).await);
+    }
+    assert_eq!(here[..8], [false; 8]);
+    assert_eq!(here[10..], [true; 2]);
+    assert!(!used(&other).await, "the other node has just met it");
+    assert!(!used(&node).await, "the other node was the last to write it");
 }
 
 #[test]

@@ -33,10 +33,14 @@ pub(crate) enum Plant {
     Heal,
     /// After Redis lost its data, counters start from zero.
     Floors,
+    /// The end of a call that rides is given up when Redis does not answer.
+    Fragile,
+    /// The end of a call rides, and no other call comes to ride with.
+    Idle,
 }
 
 impl Plant {
-    pub(crate) const ALL: [(Plant, &'static str); 13] = [
+    pub(crate) const ALL: [(Plant, &'static str); 15] = [
         (Plant::Version, "version"),
         (Plant::Standing, "standing"),
         (Plant::Bounds, "bounds"),
@@ -50,6 +54,8 @@ impl Plant {
         (Plant::Rows, "rows"),
         (Plant::Heal, "heal"),
         (Plant::Floors, "floors"),
+        (Plant::Fragile, "fragile"),
+        (Plant::Idle, "idle"),
     ];
 
     pub(crate) fn named(name: &str) -> Option<Plant> {
@@ -108,7 +114,9 @@ impl Plant {
             | Plant::Stale
             | Plant::Recall
             | Plant::Confirm
-            | Plant::Rows => {}
+            | Plant::Rows
+            | Plant::Fragile
+            | Plant::Idle => {}
         }
         commit
     }

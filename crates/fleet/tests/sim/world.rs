@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadstop_core::{
-    Action, Call, Dollars, ModelCall, NanoUsd, Outcome, Period, PolicySet, Preset, Progress, Rates,
-    Reservation, ScopeKind, ScopeState, Status, Ticket, Time, Tokens, ToolCall, Usage,
+    Action, Call, Decision, Dollars, ModelCall, NanoUsd, Outcome, Period, PolicySet, Preset,
+    Progress, Rates, Reservation, ScopeKind, ScopeState, Status, Ticket, Time, Tokens, ToolCall,
+    Usage,
 };
-use deadstop_fleet::{Cell, Fleet, Owner, Unreachable, Version};
+use deadstop_fleet::{Cell, Fleet, Owner, Transaction, Unreachable, Version};
 use parking_lot::Mutex;
 use tokio::time::sleep;
 
@@ -236,9 +237,40 @@ impl World {
         let usage = Usage { input, output: used, ..Usage::default() };
         let outcome = Outcome { usage, status, ..Outcome::default() };
         self.books.change(entry, |entry| entry.ends = true);
-        let settled = node.fleet.run_durably(cells, &self.policies, None, move |transaction| {
+        let end = move |transaction: &mut Transaction<'_, '_>| {
             transaction.settle(&call, ticket.clone(), &owner, &outcome)
+        };
+        if offline || !dice.chance(500) {
+            let settled = node.fleet.run_durably(cells, &self.policies, None, end);
+            self.settled(&node, entry, settled).await;
+            return;
+        }
+        // Its end rides with the next call. The client does not wait for it.
+        self.books.change(entry, |entry| entry.fate = Fate::Told);
+        let world = Arc::clone(&self);
+        tokio::spawn(async move {
+            let policies = &world.policies;
+            match world.hub.plant {
+                Some(Plant::Fragile) => {
+                    let settled = node.fleet.run(cells, policies, None, end);
+                    world.settled(&node, entry, settled).await;
+                }
+                Some(Plant::Idle) if world.hub.dice.chance(100) => {}
+                _ => {
+                    let settled = node.fleet.run_with_next(cells, policies, end);
+                    world.settled(&node, entry, settled).await;
+                }
+            }
         });
+    }
+
+    /// Notes in the books that the end of a call is committed.
+    async fn settled(
+        &self,
+        node: &Node,
+        entry: usize,
+        settled: impl Future<Output = Result<Decision, Unreachable>> + Send,
+    ) {
         if settled.await.is_ok() {
             node.machine.runs().await;
             self.books.change(entry, |entry| entry.fate = Fate::Settled);

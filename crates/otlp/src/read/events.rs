@@ -1,17 +1,17 @@
 //! Log records: the events of Claude Code and Gemini CLI.
 
 use deadstop_core::{Tokens, Usage};
-use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs};
 use serde_json::Value;
 
 use super::{Batch, Observed, millis};
 use crate::attributes::{Attributes, value_text};
 use crate::call::What;
+use crate::model::{LogRecord, Logs};
 use crate::names;
 
-pub(super) fn read(resources: &[ResourceLogs]) -> Batch {
+pub(super) fn read(request: &Logs<'_>) -> Batch {
     let mut batch = Batch::default();
-    for resource in resources {
+    for resource in &request.resource_logs {
         let about = resource.resource.as_ref().map_or(&[][..], |r| &r.attributes);
         for record in resource.scope_logs.iter().flat_map(|scope| &scope.log_records) {
             match call(record, Attributes(about)) {
@@ -25,9 +25,9 @@ pub(super) fn read(resources: &[ResourceLogs]) -> Batch {
 }
 
 /// An event's name with its program: `claude_code.api_request`.
-fn name(record: &LogRecord, about: Attributes<'_>) -> Option<String> {
+fn name(record: &LogRecord<'_>, about: Attributes<'_>) -> Option<String> {
     if record.event_name.contains('.') {
-        return Some(record.event_name.clone());
+        return Some(record.event_name.to_string());
     }
     if let Some(body) = value_text(record.body.as_ref())
         .filter(|body| names::PROGRAMS.iter().any(|program| body.starts_with(program)))
@@ -42,7 +42,7 @@ fn name(record: &LogRecord, about: Attributes<'_>) -> Option<String> {
     Some(format!("{service}.{event}"))
 }
 
-fn call(record: &LogRecord, about: Attributes<'_>) -> Option<Observed> {
+fn call(record: &LogRecord<'_>, about: Attributes<'_>) -> Option<Observed> {
     let own = Attributes(&record.attributes);
     let (claude_asked, claude_ran) = names::CLAUDE_CODE;
     let (gemini_asked, gemini_ran) = names::GEMINI_CLI;
@@ -83,7 +83,7 @@ fn call(record: &LogRecord, about: Attributes<'_>) -> Option<Observed> {
 }
 
 /// A record has no id of its own: the same text at the same nanosecond is the same record.
-fn id(record: &LogRecord, session: Option<&str>) -> String {
+fn id(record: &LogRecord<'_>, session: Option<&str>) -> String {
     let own = Attributes(&record.attributes);
     let sequence = own.number(&["event.sequence"]).unwrap_or_default();
     let call =

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use deadstop_core::{Tokens, Usage, hex};
-use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, Span};
 use serde_json::Value;
 
 use super::{Batch, Observed, langchain, millis};
 use crate::attributes::Attributes;
 use crate::call::What;
+use crate::model::{Id, Span, Traces};
 use crate::names;
 
 /// A parent's parent's parent: spans that name each other in a circle must not hold us.
@@ -28,21 +28,21 @@ enum Is {
 /// A span, and what it is.
 #[derive(Clone, Copy)]
 struct Known<'a> {
-    span: &'a Span,
+    span: &'a Span<'a>,
     is: Is,
 }
 
 /// The spans of one request, to find a span's parents.
-struct Spans<'a>(HashMap<&'a [u8], Known<'a>>);
+struct Spans<'a>(HashMap<Id, Known<'a>>);
 
-pub(super) fn read(resources: &[ResourceSpans]) -> Batch {
+pub(super) fn read(request: &Traces<'_>) -> Batch {
     let mut all = Vec::new();
-    for resource in resources {
+    for resource in &request.resource_spans {
         let about = resource.resource.as_ref().map_or(&[][..], |r| &r.attributes);
         let each = resource.scope_spans.iter().flat_map(|scope| &scope.spans);
         all.extend(each.map(|span| (Known { span, is: is(span) }, Attributes(about))));
     }
-    let by_id = all.iter().map(|(known, _)| (known.span.span_id.as_slice(), *known));
+    let by_id = all.iter().map(|(known, _)| (known.span.span_id, *known));
     let spans = Spans(by_id.collect());
     let mut batch = Batch::default();
     for (known, about) in all.iter().copied() {
@@ -64,8 +64,8 @@ impl<'a> Known<'a> {
 
 impl<'a> Spans<'a> {
     /// A span's parents in this request, the nearest first.
-    fn above(&self, span: &'a Span) -> impl Iterator<Item = Known<'a>> {
-        let parent = |span: &'a Span| self.0.get(span.parent_span_id.as_slice()).copied();
+    fn above(&self, span: &'a Span<'a>) -> impl Iterator<Item = Known<'a>> {
+        let parent = |span: &'a Span<'a>| self.0.get(&span.parent_span_id).copied();
         std::iter::successors(parent(span), move |known| parent(known.span)).take(DEEPEST)
     }
 
@@ -74,7 +74,8 @@ impl<'a> Spans<'a> {
         if is == Is::Other || self.is_inside_itself(known) {
             return Ok(None);
         }
-        if span.span_id.len() != 8 || span.trace_id.len() != 16 {
+        let (own_id, trace) = (span.span_id.bytes(), span.trace_id.bytes());
+        if own_id.len() != 8 || trace.len() != 16 {
             return Err(format!("span {:?} has no valid span id and trace id", span.name));
         }
         if span.end_time_unix_nano < span.start_time_unix_nano {
@@ -90,11 +91,11 @@ impl<'a> Spans<'a> {
             named.filter(|_| own.str(names::OPENINFERENCE_KIND).is_some())
         };
         let call = Observed {
-            id: hex(&span.trace_id) + &hex(&span.span_id),
+            id: hex(trace) + &hex(own_id),
             agent: inherited(names::AGENT)
                 .or_else(agent)
                 .or_else(|| about.str(names::SERVICE).map(str::to_owned)),
-            session: inherited(names::SESSION).or_else(|| Some(hex(&span.trace_id))),
+            session: inherited(names::SESSION).or_else(|| Some(hex(trace))),
             began_ms: millis(span.start_time_unix_nano),
             ended_ms: millis(span.end_time_unix_nano),
             failed: failed(span),
@@ -121,7 +122,7 @@ impl<'a> Spans<'a> {
     }
 }
 
-fn is(span: &Span) -> Is {
+fn is(span: &Span<'_>) -> Is {
     let own = Attributes(&span.attributes);
     // The AI SDK has a span around each call that repeats its figures.
     if let Some(operation) = own.str(names::AI_SDK_OPERATION) {
@@ -197,11 +198,11 @@ fn tool(own: Attributes<'_>, span: &str, call: Observed) -> Observed {
 }
 
 /// Why a span failed, if it did.
-fn failed(span: &Span) -> Option<String> {
+fn failed(span: &Span<'_>) -> Option<String> {
     let status = span.status.as_ref().filter(|status| status.code == FAILED)?;
     let thrown =
         || span.events.iter().find_map(|event| Attributes(&event.attributes).first(names::THROWN));
-    let said = Some(status.message.clone()).filter(|said| !said.is_empty());
+    let said = Some(status.message.to_string()).filter(|said| !said.is_empty());
     let own = || Attributes(&span.attributes).first(names::ERROR);
     Some(said.or_else(thrown).or_else(own).unwrap_or_else(|| "it failed".to_owned()))
 }

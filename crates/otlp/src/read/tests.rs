@@ -233,6 +233,54 @@ fn what_cannot_be_used_is_named_and_the_rest_is_kept() {
     assert_eq!(traces(b"", Format::Protobuf).unwrap(), Batch::default());
 }
 
+/// Emitters write numbers as texts and texts as numbers, leave out what is empty, and add what we do not know.
+#[test]
+fn json_is_read_as_emitters_write_it() {
+    let text = |attributes: &str| {
+        format!(
+            r#"{{"resourceSpans":[{{"unknown":[1],"scopeSpans":[{{"spans":[{{
+            "traceId":"5B8EFFF798038103D269B633813FC60C","spanId":"00000000000000a1","name":"x \u0061",
+            "startTimeUnixNano":1544712660000000000,"endTimeUnixNano":"1544712661500000000","links":[{{}}],
+            "attributes":[{{"key":"gen_ai.operation.name","value":{{"stringValue":"chat"}}}},
+            {{"key":"gen_ai.request.model","value":{{"stringValue":"m\u00e9"}}}},{attributes}]}}]}}]}}]}}"#
+        )
+    };
+    let read = |attributes: &str| traces(text(attributes).as_bytes(), Format::Json);
+    let used = |attributes: &str| {
+        let call = read(attributes).unwrap().calls.remove(0);
+        assert_eq!(call.id, "5b8efff798038103d269b633813fc60c00000000000000a1");
+        let What::Model { model, usage, .. } = call.what else { panic!("no model call") };
+        assert_eq!(model, "mé");
+        usage.input.0
+    };
+    let tokens = |value: &str| format!(r#"{{"key":"gen_ai.usage.input_tokens","value":{value}}}"#);
+    for (value, expected) in [
+        (r#"{"intValue":"7"}"#, 7),
+        (r#"{"intValue":7}"#, 7),
+        (r#"{"doubleValue":7}"#, 7),
+        (r#"{"doubleValue":"7.5"}"#, 7),
+        (r#"{"stringValue":"7"}"#, 7),
+        (r#"{"stringValue":null,"intValue":"7","newValue":{"a":[]}}"#, 7),
+        (r#"{"doubleValue":"NaN"}"#, 0),
+        (r#"{"arrayValue":{}}"#, 0),
+        (r#"{"kvlistValue":{"values":[{"key":"a"},{}]}}"#, 0),
+        (r#"{"bytesValue":"AA=="}"#, 0),
+        ("{}", 0),
+        ("null", 0),
+    ] {
+        assert_eq!(used(&tokens(value)), expected, "{value}");
+    }
+    for bad in [r#"{"intValue":"x"}"#, r#"{"intValue":[]}"#, r#"{"boolValue":1}"#, "7"] {
+        assert!(read(&tokens(bad)).is_err(), "{bad}");
+    }
+    // An id that is none spoils its own span, not the request.
+    for id in ["5b8e", "no id", &"a1".repeat(40)] {
+        let text = text(&tokens("{}")).replace("5B8EFFF798038103D269B633813FC60C", id);
+        let batch = traces(text.as_bytes(), Format::Json).unwrap();
+        assert_eq!((batch.calls.len(), batch.rejected.len()), (0, 1), "{id}");
+    }
+}
+
 /// Spans that are each other's parents.
 #[test]
 fn a_circle_of_parents_ends() {

@@ -32,6 +32,9 @@ pub use steer::Notes;
 pub use turns::Turns;
 pub use usage::with_usage;
 
+use std::cell::Cell;
+use std::sync::Mutex;
+
 use deadstop_core::{Digest, TextFacts, Tokens};
 use serde_json::value::RawValue;
 
@@ -41,6 +44,7 @@ pub(crate) use self::attachment::marker;
 use self::attachment::{BYTES_PER_TOKEN, discount};
 use self::json::Items;
 use self::news::{News, Speaker};
+use self::openai::ChatMessage;
 use self::path::{counts_only, streams, unmarked};
 use super::{Dialect, Request};
 use crate::facts::combine;
@@ -95,7 +99,7 @@ pub fn open<'a>(dialect: Dialect, path: &str, body: &'a [u8]) -> Result<Open<'a>
             })
         }
     };
-    let mut open = Open { dialect, body, free, envelope };
+    let mut open = Open { dialect, body, free, envelope, looked: Mutex::default() };
     let request = &mut open.envelope.request;
     request.lookup = dialect.is_other() && (counts_only(path) || body.is_empty());
     if request.model.is_empty() {
@@ -116,6 +120,9 @@ pub struct Open<'a> {
     /// Whether its size says nothing about what it costs.
     free: bool,
     envelope: Envelope<'a>,
+    /// Chat messages whose fields were read, by their addresses in the body. The few at the end of a conversation are
+    /// asked several times who speaks in them and what they bring.
+    looked: Mutex<Vec<(usize, ChatMessage<'a>)>>,
 }
 
 /// What a dialect finds around the conversation.
@@ -189,16 +196,32 @@ impl<'a> Open<'a> {
     /// begun for it at the very end.
     fn last_turn(&self) -> usize {
         let messages = self.envelope.items.list.as_slice();
-        let by_model = |message: &&RawValue| self.speaker(message) == Speaker::Model;
+        let by_model = |message: &&'a RawValue| self.speaker(message) == Speaker::Model;
         let Some(end) = messages.iter().rposition(|message| !by_model(message)) else {
             return messages.len();
         };
         messages[..end].iter().rposition(by_model).map_or(0, |at| at + 1)
     }
 
-    fn speaker(&self, message: &RawValue) -> Speaker {
+    /// The fields of a chat message, read once.
+    fn chat_message(&self, message: &'a RawValue) -> ChatMessage<'a> {
+        let place = message.get().as_ptr().addr();
+        let Ok(mut looked) = self.looked.lock() else { return openai::chat_message(message) };
+        if let Some((_, fields)) = looked.iter().find(|(known, _)| *known == place) {
+            return *fields;
+        }
+        let fields = openai::chat_message(message);
+        if looked.len() < MOST_LOOKED {
+            looked.push((place, fields));
+        }
+        fields
+    }
+
+    fn speaker(&self, message: &'a RawValue) -> Speaker {
         match self.dialect {
-            Dialect::OpenAiChat | Dialect::Ollama => openai::chat_speaker(message),
+            Dialect::OpenAiChat | Dialect::Ollama => {
+                openai::chat_speaker(self.chat_message(message))
+            }
             Dialect::OpenAiOther => Speaker::Other,
             Dialect::OpenAiResponses => openai::responses_speaker(message),
             Dialect::Anthropic => anthropic::speaker(message),
@@ -207,9 +230,11 @@ impl<'a> Open<'a> {
         }
     }
 
-    fn tell(&self, message: &RawValue, news: &mut News) {
+    fn tell(&self, message: &'a RawValue, news: &mut News) {
         match self.dialect {
-            Dialect::OpenAiChat | Dialect::Ollama => openai::chat_tell(message, news),
+            Dialect::OpenAiChat | Dialect::Ollama => {
+                openai::chat_tell(self.chat_message(message), news);
+            }
             Dialect::OpenAiOther => openai::output_tell(message, news),
             Dialect::OpenAiResponses => openai::responses_tell(message, news),
             Dialect::Anthropic => anthropic::tell(message, news),
@@ -240,16 +265,44 @@ impl<'a> Open<'a> {
         let spoken = opening.filter(|message| self.speaker(message) == Speaker::System);
         let orders = self.envelope.system.or_else(|| spoken.copied().next());
         let orders = orders.map_or("", |orders| beginning(orders.get(), LONGEST_ORDERS));
-        Some(combine(&[TextFacts::of(orders).digest, first]))
+        Some(combine(&[masked(orders), first]))
     }
 }
 
+/// Chat messages whose fields are remembered.
+const MOST_LOOKED: usize = 64;
 /// Messages among which the first words of a person are looked for.
 const OPENING: usize = 8;
 /// Bytes of a first message beyond which its beginning will do, as it lies in the body.
 const LONGEST_FIRST: usize = 64 * 1024;
 /// Bytes of the standing orders, as they lie in the body, that tell conversations apart.
 const LONGEST_ORDERS: usize = 2048;
+
+/// Standing orders that a thread remembers.
+const REMEMBERED: usize = 256;
+
+thread_local! {
+    /// Digests of standing orders, before and after masking, each at the place that the first of them gives it.
+    static MASKED: [Cell<(u64, Digest)>; REMEMBERED] =
+        const { [const { Cell::new((0, Digest(0))) }; REMEMBERED] };
+}
+
+/// The digest of standing orders with their values masked. Every request of an agent repeats the same orders, and
+/// masking them costs a hundred times what it costs to recognise them.
+fn masked(orders: &str) -> Digest {
+    let exact = Digest::of(orders.as_bytes()).0;
+    MASKED.with(|places| {
+        let place = &places[exact as usize % REMEMBERED];
+        match place.get() {
+            (known, masked) if known == exact && known != 0 => masked,
+            _ => {
+                let masked = TextFacts::of(orders).digest;
+                place.set((exact, masked));
+                masked
+            }
+        }
+    })
+}
 
 fn beginning(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most)]

@@ -1,7 +1,5 @@
 //! A tool call, and how it ended.
 
-use std::borrow::Cow;
-
 use deadstop_core::{Blame, Effect, Failure, Harm, How, Outcome, Reach, Status, ToolCall};
 use serde::Deserializer as _;
 use serde::de::{SeqAccess, Visitor};
@@ -52,13 +50,6 @@ pub fn asked(message: &Message<'_>) -> Option<Asked> {
         (arguments, _) => arguments,
     };
     Some(Asked { name, arguments })
-}
-
-/// The `traceparent` in a message's `_meta`: the span in which its client sent it.
-pub fn traceparent<'a>(message: &Message<'a>) -> Option<Cow<'a, str>> {
-    let [meta] = members_of(message.params?, ["_meta"]).ok()?;
-    let [named] = members_of(meta?, ["traceparent"]).ok()?;
-    text(named?).ok()
 }
 
 impl Asked {
@@ -205,20 +196,6 @@ mod tests {
 
     fn message(line: &str) -> Message<'_> {
         read(line.as_bytes()).unwrap().messages()[0].clone()
-    }
-
-    #[test]
-    fn a_messages_trace_is_read() {
-        let trace = |params: &str| {
-            let line = format!(r#"{{"id":1,"method":"tools/call","params":{params}}}"#);
-            traceparent(&message(&line)).map(Cow::into_owned)
-        };
-        let said = r#"{"name":"ls","_meta":{"progressToken":1,"traceparent":"00-a-b-01"}}"#;
-        assert_eq!(trace(said).as_deref(), Some("00-a-b-01"));
-        for none in [r#"{"name":"ls"}"#, r#"{"_meta":{}}"#, r#"{"_meta":{"traceparent":7}}"#, "[]"]
-        {
-            assert_eq!(trace(none), None, "{none}");
-        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Bills: what an answer has cost, by all that the provider tells about it.
 
-use deadstop_core::{NanoUsd, Rates, Usage};
+use deadstop_core::{NanoUsd, Rates, Tokens, Usage};
 use genai_prices::{Calculator, PriceRequest, UsageKey};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -97,11 +97,37 @@ impl Prices {
         let model = known.unwrap_or(asked);
         let (price, place) = self.found(model);
         let cost = place
-            .and_then(|place| catalogue(place.0.as_deref(), &place.1, usage, counted))
+            .filter(|entry| prompt(usage) >= entry.by_rates || !counted.is_plain())
+            .and_then(|entry| catalogue(entry.provider.as_deref(), &entry.model, usage, counted))
             .unwrap_or_else(|| price.rates.cost(usage));
         let cost = terms.map_or(cost, |terms| terms.times(cost));
         Bill { cost, source: price.source, model: model.to_owned() }
     }
+}
+
+/// Tokens of a whole prompt.
+fn prompt(usage: &Usage) -> u64 {
+    usage.input.0 + usage.cache_read.0 + usage.cache_write.0
+}
+
+/// Prompts of fewer tokens are billed by a model's rates as they are by the catalogue: no other tier begins
+/// before. 0 if the two differ for small prompts as well.
+pub(super) fn by_rates(provider: Option<&str>, model: &str, rates: &Rates) -> u64 {
+    let same = |tokens: u64| {
+        let part = Tokens(tokens / 4);
+        let [plain, read, written] =
+            [(4, 0, 0), (2, 2, 0), (1, 2, 1)].map(|(input, read, write)| Usage {
+                input: Tokens(part.0 * input),
+                output: Tokens(tokens),
+                cache_read: Tokens(part.0 * read),
+                cache_write: Tokens(part.0 * write),
+            });
+        [plain, read, written].iter().all(|usage| {
+            catalogue(provider, model, usage, &Counted::default())
+                .is_none_or(|cost| cost == rates.cost(usage))
+        })
+    };
+    [100_000, 30_000, 10_000, 1_000].into_iter().find(|tokens| same(*tokens)).unwrap_or_default()
 }
 
 /// The bill by the catalogue; `None` where it has no price for a part of it.
@@ -111,7 +137,7 @@ fn catalogue(
     usage: &Usage,
     counted: &Counted,
 ) -> Option<NanoUsd> {
-    let input = usage.input.0 + usage.cache_read.0 + usage.cache_write.0;
+    let input = prompt(usage);
     let amounts = [
         (UsageKey::INPUT_TOKENS, input),
         (UsageKey::CACHE_READ_TOKENS, usage.cache_read.0),

@@ -334,7 +334,7 @@ async fn decide(
         None => {
             let now = Approval::of(&approval, Much::Beginning);
             let by = now.decided_by.map(|by| format!(" by {by}")).unwrap_or_default();
-            let text = format!("it waits no longer: {}{by}", now.state);
+            let text = format!("it is no longer waiting: {}{by}", now.state);
             Err(Problem::new(Code::AlreadyDecided, text))
         }
     }

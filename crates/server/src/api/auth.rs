@@ -619,7 +619,7 @@ fn bad_key() -> Problem {
 }
 
 fn login_over() -> Problem {
-    Problem::new(Code::BadKey, "the login is over; log in again")
+    Problem::new(Code::BadKey, "the login has expired; log in again")
 }
 
 pub(crate) fn no_randomness(error: NoRandomness) -> Problem {
@@ -737,7 +737,7 @@ async fn admitted(app: &App, mut request: Request) -> Result<Request, Problem> {
     let order = path.is_some_and(|path| ORDERS.contains(&path));
     let looks = safe || order;
     if matches!(who.via, Via::Local(_)) && looks && !app.warden.knows_project(&who.project).await? {
-        let detail = format!("there is no project `{}`; its first call makes it", who.project);
+        let detail = format!("there is no project `{}`; its first call creates it", who.project);
         return Err(Problem::new(Code::NotFound, detail));
     }
     // Reported calls catch up by themselves, and only with their own chain.

@@ -82,15 +82,14 @@ impl FailingServer {
         found.into_iter().map(FailingServer::from).collect()
     }
 
-    /// The one that holds a session back: the provider that it used last, if it fails.
+    /// The one that holds a session back: the provider that it used last, if it fails for its credential.
     pub(crate) fn of_session(
         project: &Project,
         agent: &Scope,
         session: &Scope,
         now: Time,
     ) -> Vec<FailingServer> {
-        let Some(provider) = session.provider() else { return Vec::new() };
-        let own = |failing: &Failing| failing.is_provider && failing.server == provider;
+        let own = |failing: &Failing| session.is_held_back_by(failing);
         failing(project, agent, now).into_iter().filter(own).map(FailingServer::from).collect()
     }
 }

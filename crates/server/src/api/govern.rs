@@ -357,9 +357,13 @@ async fn ask(
         return Err(Problem::new(Code::StoreFailed, why));
     }
     match app.warden.propose(chain, id, call, request).await {
-        Proposed::Allowed(trips) => {
+        Proposed::Allowed { trips, span } => {
             let verdict = trips.first().map_or(Verdict::Allow, |trip| trip.verdict);
-            Ok(decided(id, verdict, &trips, None))
+            let mut reply = decided(id, verdict, &trips, None);
+            if let Some(span) = span {
+                reply.body["traceparent"] = span.header().into();
+            }
+            Ok(reply)
         }
         Proposed::Waits(approval) => Ok(waits(id, &approval)),
         Proposed::Refused(Refused { unreachable: Some(why), .. }) => {
@@ -429,6 +433,7 @@ fn decided(id: &str, verdict: Verdict, trips: &[Trip], incident: Option<String>)
         trips: trips.iter().map(Spoken::from).collect(),
         incident,
         approval: None,
+        traceparent: None,
     };
     let decision = serde_json::to_value(decision).unwrap_or_default();
     let Some(trip) = trips.first().filter(|_| !allowed) else {

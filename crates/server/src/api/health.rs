@@ -58,7 +58,7 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response {
                     let since = now().0.saturating_sub(outage.since.0) / 1000;
                     let trouble = outage.name();
                     let text =
-                        format!("the database cannot be used ({trouble}), for {since} seconds now");
+                        format!("the database has been unusable for {since} seconds ({trouble})");
                     ("failed", Some(text))
                 }
             },
@@ -73,7 +73,7 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response {
     let detail = detail.or_else(|| {
         let (since, why) = app.warden.unreachable()?;
         let since = app.warden.time().0.saturating_sub(since.0) / 1000;
-        Some(format!("the state that nodes share is away ({why}), for {since} seconds now"))
+        Some(format!("Redis has been unreachable for {since} seconds ({why})"))
     });
     app.metrics.queue_depth(app.warden.queue_depth());
     let body = Readiness {

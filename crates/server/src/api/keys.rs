@@ -189,8 +189,7 @@ pub(crate) async fn create(
     }
     let first = !app.auth.keyed().await?;
     if order.role != Role::Admin && first {
-        let detail =
-            "make an admin's key first: from the first key on, only an admin can make more";
+        let detail = "create a key with the role admin first: after the first key, only an admin can create more";
         return Err(Problem::new(Code::FirstKeyAdmin, detail));
     }
     let (key, stored) = make(&app, &who, order, &who.project).await?;

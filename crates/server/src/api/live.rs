@@ -451,7 +451,9 @@ pub(crate) async fn events(
         Some(missed) => {
             missed.iter().filter(|event| event.project == who.project).map(told).collect()
         }
-        None => vec![Sse::default().event("missed").data("what happened before is too long ago")],
+        None => {
+            vec![Sse::default().event("missed").data("the events before this are no longer kept")]
+        }
     };
     // A server that shuts down does not wait for watching clients.
     let over = app.warden.events.over.clone().cancelled_owned();

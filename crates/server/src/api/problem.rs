@@ -211,7 +211,7 @@ impl From<StoreError> for Problem {
                 }
                 None => {
                     tracing::error!("{error}");
-                    Problem::new(Code::Internal, "something is wrong in the server; see its log")
+                    Problem::new(Code::Internal, "the server failed; its log says why")
                 }
             },
         }

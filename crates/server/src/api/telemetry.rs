@@ -110,7 +110,7 @@ impl Ingest {
         let _turn = self.turns.acquire().await;
         self.home.spawn(work.in_current_span()).await.map_err(|error| {
             tracing::error!("telemetry could not be read: {error}");
-            Problem::new(Code::Internal, "something is wrong in the server; see its log")
+            Problem::new(Code::Internal, "the server failed; its log says why")
         })
     }
 }

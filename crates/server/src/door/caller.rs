@@ -64,7 +64,7 @@ impl Caller {
         let who = auth.by_key(key).await.map_err(|problem| match problem.code() {
             // Not a verdict on the key: the client may retry.
             Code::StoreFailed => {
-                unavailable("deadstop cannot look this key up: its database is away")
+                unavailable("deadstop cannot check this key: its database is unreachable")
             }
             _ => {
                 let text = "this Deadstop key is unknown, wrong or revoked";
@@ -100,7 +100,7 @@ impl Caller {
             }
             Ok(true) => Err(plain(StatusCode::UNAUTHORIZED, KEY_WANTED)),
             Err(_) => Err(unavailable(
-                "deadstop cannot find out whether it has keys: its database is away",
+                "deadstop cannot check whether keys are required: its database is unreachable",
             )),
         }
     }

@@ -84,6 +84,7 @@ impl Chunks {
     }
 
     /// Its next part.
+    #[inline]
     pub(super) fn poll(
         &mut self,
         stream: &mut Stream,

@@ -3,6 +3,7 @@
 //! A few kilobytes can unpack to gigabytes, so every decoder writes into a [`Room`] of a given size.
 //! A body that needs more room is not read, and a body that is not read does not pass.
 
+use std::borrow::Cow;
 use std::io::Write;
 
 use bytes::Bytes;
@@ -154,11 +155,11 @@ impl Decoder {
     }
 
     /// The next bytes in clear.
-    pub(crate) fn feed(&mut self, bytes: &Bytes) -> Bytes {
+    pub(crate) fn feed<'b>(&mut self, bytes: &'b [u8]) -> Cow<'b, [u8]> {
         let most = PIECE + PER_BYTE * bytes.len();
         let unpacked = match self {
-            Decoder::Identity => return bytes.clone(),
-            Decoder::Unreadable | Decoder::TooLarge => return Bytes::new(),
+            Decoder::Identity => return Cow::Borrowed(bytes),
+            Decoder::Unreadable | Decoder::TooLarge => return Cow::Borrowed(&[]),
             Decoder::Gzip { unpack, fresh, .. } => {
                 let most = most.min(MOST_FRESH.saturating_sub(fresh.len()));
                 let unpacked = unpack_piece(&mut **unpack, bytes, most);
@@ -170,13 +171,13 @@ impl Decoder {
             Decoder::Packed(unpack) => unpack_piece(&mut **unpack, bytes, most),
         };
         match unpacked {
-            Ok(clear) => Bytes::from(clear),
+            Ok(clear) => Cow::Owned(clear),
             Err(fault) => {
                 *self = match fault {
                     Fault::Broken => Decoder::Unreadable,
                     Fault::TooLarge => Decoder::TooLarge,
                 };
-                Bytes::new()
+                Cow::Borrowed(&[])
             }
         }
     }
@@ -208,16 +209,31 @@ impl Decoder {
 /// What a server writes when it flushes a packed stream after an event.
 const FLUSHED: [u8; 4] = [0, 0, 0xff, 0xff];
 
+/// The last bytes of what was passed on last; `None` of fewer. They tell whether a packed stream was flushed there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Tail(Option<[u8; FLUSHED.len()]>);
+
+impl Tail {
+    /// The end of these bytes.
+    pub(crate) fn of(bytes: &[u8]) -> Tail {
+        Tail(bytes.last_chunk().copied())
+    }
+
+    fn is_flushed(self) -> bool {
+        self.0 == Some(FLUSHED)
+    }
+}
+
 impl Decoder {
-    /// Last words of ours, in the message's own encoding, and its proper end; `passed` is what was
+    /// Last words of ours, in the message's own encoding, and its proper end; `passed` is the end of what was
     /// passed on last. `None` where that cannot be done.
     ///
     /// A gzip stream that was flushed stands at the edge of a byte, so that a block of our own, not
     /// compressed, and the checksum of everything can follow.
-    pub(crate) fn last_words(&mut self, words: &[u8], passed: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn last_words(&mut self, words: &[u8], passed: Tail) -> Option<Vec<u8>> {
         match self {
             Decoder::Identity => Some(words.to_vec()),
-            Decoder::Gzip { sum, .. } if passed.ends_with(&FLUSHED) => {
+            Decoder::Gzip { sum, .. } if passed.is_flushed() => {
                 let length = u16::try_from(words.len()).ok()?;
                 sum.update(words);
                 let mut end = vec![1];
@@ -372,7 +388,7 @@ mod tests {
                 let mut decoder = Decoder::new(&headers(encoding));
                 let mut read = Vec::new();
                 for piece in bytes.chunks(size.min(bytes.len())) {
-                    read.extend_from_slice(&decoder.feed(&Bytes::copy_from_slice(piece)));
+                    read.extend_from_slice(&decoder.feed(piece));
                 }
                 assert!(read == clear, "{encoding} in pieces of {size}");
             }
@@ -386,26 +402,26 @@ mod tests {
         encoder.flush().unwrap();
         let mut sent = encoder.get_ref().clone();
         let mut decoder = Decoder::new(&headers("gzip"));
-        assert_eq!(decoder.feed(&Bytes::from(sent.clone())), &b"data: one\n\n"[..]);
+        assert_eq!(decoder.feed(&sent), &b"data: one\n\n"[..]);
         decoder.passed(decoder.fresh());
-        assert_eq!(decoder.last_words(b"data: cut\n\n", b"in the middle"), None);
+        assert_eq!(decoder.last_words(b"data: cut\n\n", Tail::of(b"in the middle")), None);
         // What was read and not passed on is not in the checksum.
         encoder.write_all(b"data: two\n\n").unwrap();
         encoder.flush().unwrap();
         let more = Bytes::copy_from_slice(&encoder.get_ref()[sent.len()..]);
         assert_eq!(decoder.feed(&more), &b"data: two\n\n"[..]);
-        sent.extend(decoder.last_words(b"data: cut\n\n", &sent).unwrap());
+        sent.extend(decoder.last_words(b"data: cut\n\n", Tail::of(&sent)).unwrap());
         let mut clear = String::new();
         std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(&sent[..]), &mut clear)
             .unwrap();
         assert_eq!(clear, "data: one\n\ndata: cut\n\n");
-        assert_eq!(Decoder::new(&headers("br")).last_words(b"x", &FLUSHED), None);
+        assert_eq!(Decoder::new(&headers("br")).last_words(b"x", Tail::of(&FLUSHED)), None);
     }
 
     #[test]
     fn what_cannot_be_read_is_left_alone() {
         let mut broken = Decoder::new(&headers("gzip"));
-        assert_eq!(broken.feed(&Bytes::from_static(b"this is not gzip at all")), Bytes::new());
+        assert!(broken.feed(b"this is not gzip at all").is_empty());
         assert!(matches!(broken, Decoder::Unreadable));
         assert!(matches!(Decoder::new(&headers("compress")), Decoder::Unreadable));
         assert!(Decoder::new(&HeaderMap::new()).is_identity());
@@ -421,7 +437,7 @@ mod tests {
             let bomb = Bytes::from(packed(encoding, &zeros));
             assert_eq!(whole(&headers(encoding), &bomb), Err(Fault::TooLarge), "{encoding}");
             let mut decoder = Decoder::new(&headers(encoding));
-            assert_eq!(decoder.feed(&bomb), Bytes::new(), "{encoding}");
+            assert!(decoder.feed(&bomb).is_empty(), "{encoding}");
             assert!(decoder.is_too_large(), "{encoding}");
             // What fits is read.
             let fits = Bytes::from(packed(encoding, &zeros[..PIECE]));

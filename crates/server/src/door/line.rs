@@ -61,6 +61,7 @@ impl Body for Sending {
     type Data = Bytes;
     type Error = std::io::Error;
 
+    #[inline]
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -418,6 +419,7 @@ impl Body for Answer {
     type Data = Bytes;
     type Error = Torn;
 
+    #[inline]
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use deadstop_warden::trace::Sampler;
 use serde::Deserialize;
 
 use crate::config::{BadConfig, Secret};
@@ -33,10 +34,8 @@ pub struct Telemetry {
     /// How often metrics are sent.
     pub(super) interval: Duration,
     pub(super) resource: Vec<(String, String)>,
-    /// The share of sessions whose calls are exported.
-    pub(super) share: f64,
-    /// Whether a caller's decision about its trace comes first.
-    pub(super) follows: bool,
+    /// Which calls are exported.
+    pub(super) sampler: Sampler,
     /// Whether spans have what was asked and answered.
     pub(super) texts: bool,
 }
@@ -96,7 +95,8 @@ impl RawTelemetry {
                 let said = said.to_ascii_lowercase();
                 matches!(said.as_str(), "true" | "span_only" | "span_and_event")
             });
-        Ok(Some(Telemetry { traces, metrics, logs, interval, resource, share, follows, texts }))
+        let sampler = Sampler { share, follows };
+        Ok(Some(Telemetry { traces, metrics, logs, interval, resource, sampler, texts }))
     }
 }
 
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn the_variables_of_opentelemetry_are_read() {
         let none = resolve(RawTelemetry::default(), &[]).unwrap();
-        assert!(none.is_none(), "nothing is sent unless an endpoint is named");
+        assert!(none.is_none(), "nothing is sent without an endpoint");
         let found = resolve(
             RawTelemetry::default(),
             &[
@@ -203,7 +203,7 @@ mod tests {
                 ("service.name".to_owned(), "guard".to_owned()),
             ]
         );
-        assert!((found.share - 0.25).abs() < 1e-9);
+        assert!((found.sampler.share - 0.25).abs() < 1e-9);
         let traces = [("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://host/custom")];
         let found = resolve(RawTelemetry::default(), &traces).unwrap().unwrap();
         assert_eq!(found.traces.unwrap().endpoint, "https://host/custom");
@@ -297,7 +297,11 @@ mod tests {
             set.extend(sampler.map(|sampler| ("OTEL_TRACES_SAMPLER", sampler)));
             set.extend(argument.map(|argument| ("OTEL_TRACES_SAMPLER_ARG", argument)));
             let found = resolve(RawTelemetry::default(), &set).unwrap().unwrap();
-            assert_eq!((found.share, found.follows), (share, follows), "{sampler:?} {argument:?}");
+            assert_eq!(
+                (found.sampler.share, found.sampler.follows),
+                (share, follows),
+                "{sampler:?} {argument:?}"
+            );
         }
     }
 

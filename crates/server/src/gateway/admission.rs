@@ -56,12 +56,12 @@ impl Read {
     }
 }
 
-impl Admission<'_> {
+impl<'a> Admission<'a> {
     /// Asks until the answer belongs to the conversation as it is: while it goes on elsewhere, what
     /// is new in this request must be read again.
     pub(super) async fn ask(
         &self,
-        mut opened: Option<request::Open<'_>>,
+        mut opened: Option<request::Open<'a>>,
     ) -> Result<Passed, Response<Body>> {
         let mut notes = Vec::new();
         loop {

@@ -278,7 +278,7 @@ async fn whole(
             None => break,
             Some(Err(error)) => {
                 flow.fail(Failure::provider(How::Torn));
-                return Whole::Broken(format!("the upstream broke off: {error}"));
+                return Whole::Broken(format!("the upstream ended the answer early: {error}"));
             }
             Some(Ok(frame)) => {
                 let Ok(bytes) = frame.into_data() else { continue };

@@ -176,9 +176,10 @@ impl Flow {
     pub(super) fn sends(&mut self, headers: &mut HeaderMap) {
         let (Some(model), Some(running)) = (self.call.model(), &self.running) else { return };
         let place = self.chain.place(running.id);
-        if self.chain.trace.as_ref().is_some_and(|trace| trace.sampled)
-            && self.warden.exports()
-            && let Ok(header) = HeaderValue::from_str(&place.header())
+        // A provider learns of a trace only if the caller has named one.
+        if self.chain.trace.is_some()
+            && let Some(span) = self.warden.span_of(&self.chain, running.id)
+            && let Ok(header) = HeaderValue::from_str(&span.header())
         {
             headers.insert(TRACEPARENT, header);
         }
@@ -251,6 +252,7 @@ impl Flow {
     }
 
     /// Takes in what an answer has brought; a tool call that is refused ends it.
+    #[inline]
     pub(super) fn take(&mut self, reader: &Reader, pieces: &[Piece]) -> Result<(), Cut> {
         let mut refused = None;
         if pieces.iter().any(is_content)
@@ -313,6 +315,7 @@ impl Flow {
     }
 
     /// Judges what was taken in since the last time.
+    #[inline]
     pub(super) fn judge(&mut self) -> Result<(), Cut> {
         self.keep_text();
         self.kept = 0;
@@ -359,6 +362,7 @@ impl Flow {
         self.after_call = false;
     }
 
+    #[inline]
     fn progress(&mut self, text: &str) -> (Decision, Option<String>) {
         let allowed = Decision::default();
         let Some(running) = &mut self.running else { return (allowed, None) };

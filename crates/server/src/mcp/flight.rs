@@ -7,6 +7,7 @@ use deadstop_core::{Call, Digest, Outcome, Progress, Status, Tokens};
 use deadstop_protocol::mcp::{self, Ended, Message, Why};
 use deadstop_redact::excerpt::Excerpt;
 
+use deadstop_warden::trace::CallSpan;
 use deadstop_warden::{Advice, Booking, Chain, Running, Said, Stops, Warden};
 
 /// A call in flight. Dropping it settles it, whatever ended it.
@@ -58,6 +59,16 @@ impl Flight {
     /// Whether an answer with this id is the one to this call.
     pub(super) fn is(&self, key: Digest) -> bool {
         self.key == Some(key)
+    }
+
+    /// Its span, where it is exported.
+    pub(super) fn span(&self) -> Option<CallSpan> {
+        self.warden.span_of(&self.chain, self.running.as_ref()?.id)
+    }
+
+    /// Whether its client has named a trace for it.
+    pub(super) fn is_in_a_trace(&self) -> bool {
+        self.chain.trace.is_some()
     }
 
     /// Ready when this call is stopped: one of its scopes was killed.

@@ -169,7 +169,7 @@ fn shown(event: &Bytes, said: &[u8], shelf: &Shelf) -> Bytes {
     });
     narrowed.map_or_else(
         || event.clone(),
-        |said| Bytes::copy_from_slice(&Events::reworded(&event, &said)),
+        |said| Bytes::copy_from_slice(&Events::reworded(event, &said)),
     )
 }
 

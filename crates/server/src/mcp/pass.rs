@@ -12,6 +12,7 @@ use http_body_util::{BodyExt, Full};
 
 use super::named;
 use super::oauth::Noted;
+use super::span::Spans;
 use crate::config::McpServer;
 use crate::door::{Answer, Lines, OURS, keep_headers, strip_hop_by_hop};
 use deadstop_warden::Stops;
@@ -88,6 +89,11 @@ impl Onward {
             let plainly = HeaderValue::from_static("identity");
             self.headers.insert(header::ACCEPT_ENCODING, plainly);
         }
+    }
+
+    /// Tells the server of our span.
+    pub(super) fn in_span(&mut self, spans: Spans) {
+        spans.put_into(&mut self.headers);
     }
 
     /// Whether it resumes a stream that broke off.

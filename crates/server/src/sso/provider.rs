@@ -30,7 +30,7 @@ pub(crate) enum Failed {
     Unreadable(String),
     #[error("the provider refuses the code ({0})")]
     Refused(String),
-    #[error("the ID token is not taken: {0}")]
+    #[error("the ID token was rejected: {0}")]
     Token(#[from] token::BadToken),
 }
 

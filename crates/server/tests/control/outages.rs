@@ -87,6 +87,19 @@ async fn an_outage_is_one_incident(place: &TestDatabase) {
         failing(&shown) && failing(&shown["live"]) && failing(listed)
     })
     .await;
+    // A session with another credential is not held back: the breaker lets its calls through.
+    let ask = Speech::Chat.says(false, "Hi").with("authorization", "Bearer of-another-client");
+    assert_eq!(gate.ask(&ask.by("a", "other")).await.status, 503);
+    until("the other session", async || {
+        !items(&gate, "/api/sessions?agent=a&session=other").await.is_empty()
+    })
+    .await;
+    let other = get(&gate, "/api/sessions/a/other").await;
+    assert_eq!(
+        (&other["provider"], &other["failing"]),
+        (&json!("openai"), &Value::Null),
+        "{other}"
+    );
     let status = get(&gate, "/api/status?kind=session&agent=b").await;
     assert!(status["scopes"].as_array().unwrap().iter().all(|one| one["standing"] == "running"));
 

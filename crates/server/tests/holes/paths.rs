@@ -113,3 +113,26 @@ async fn a_websocket_is_refused_before_the_provider_hears_of_it() {
     assert_eq!(got.status, 403, "judged, and no breaker is open: {}", got.text());
     assert!(got.text().contains("delete_asset"), "{}", got.text());
 }
+
+/// Codex that is logged in with ChatGPT would send ChatGPT's token to OpenAI's API.
+#[tokio::test]
+async fn a_login_is_not_sent_to_an_address_that_it_does_not_belong_to() {
+    let gate = Gate::with(
+        deny(),
+        |_| Reply::json(200, &json!({})),
+        |config| {
+            let openai = config.providers.get_mut("openai").unwrap();
+            openai.base_url = "https://api.openai.com".parse().unwrap();
+        },
+    )
+    .await;
+    let ask = says(Speech::Responses, "/openai/v1/responses").with("chatgpt-account-id", "a1");
+    let got = gate.ask(&ask).await;
+    assert_eq!(got.status, 400, "{}", got.text());
+    assert!(got.text().contains("belongs to ChatGPT"), "{}", got.text());
+    assert!(got.text().contains("codex login --with-api-key"), "{}", got.text());
+
+    // Another upstream may want it.
+    let gate = Gate::start(json!({}), |_| Reply::json(200, &json!({}))).await;
+    assert_eq!(gate.ask(&ask).await.status, 200);
+}

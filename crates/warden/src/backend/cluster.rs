@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use deadstop_core::share::Held;
 use deadstop_core::{
     Admission, Call, Decision, FailMode, NanoUsd, Outcome, Progress, ScopeKind, ScopeState, Ticket,
     Time, Tokens, Usage,
@@ -21,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use tokio::sync::{Notify, oneshot};
 
-use super::{Pending, memory};
+use super::{Commits, Pending, memory};
 use crate::calls::{Found, Terms, admission};
 use crate::conversation::Conversation;
 use crate::lookup::state_of;
@@ -331,17 +332,35 @@ pub(super) fn settle(
     chain: &Chain,
     call: &Call,
     running: Running,
-    outcome: &Outcome,
+    end: (&Outcome, Commits),
 ) -> Pending<Judged<Decision>> {
-    let (call, outcome, ticket) = (call.clone(), outcome.clone(), running.ticket.bare());
+    let (outcome, commits) = (end.0.clone(), end.1);
+    let (call, ticket) = (call.clone(), running.ticket.bare());
     let Running { slice, owner, .. } = running;
-    run_durably(node, chain, None, move |step| {
+    let job = move |step: &mut Step<'_, '_, '_>| {
         let mut ticket = ticket.clone();
         if let Some(latest) = slice.as_ref().and_then(|slice| slice.lock().latest.clone()) {
             ticket.hold_as(&latest);
         }
         step.settle(&call, ticket, &owner, &outcome)
-    })
+    };
+    match commits {
+        Commits::Now => run_durably(node, chain, None, job),
+        Commits::WithNext => {
+            let (project, policies) = (Arc::clone(&chain.project), chain.policies());
+            let done = node.run_with_next(chain.cells(), &policies, move |transaction| {
+                in_transaction(&project, transaction, |step| job(step))
+            });
+            Pending::Later(done)
+        }
+    }
+}
+
+/// What a call has reserved by now.
+pub(super) fn held(running: &Running) -> Held {
+    let latest =
+        running.slice.as_ref().and_then(|slice| Some(slice.lock().latest.as_ref()?.held()));
+    latest.unwrap_or_else(|| running.ticket.held())
 }
 
 /// Tells a step whether its client is still there.

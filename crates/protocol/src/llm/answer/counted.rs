@@ -32,6 +32,16 @@ pub struct Counted {
 const LONGEST: usize = 200;
 
 impl Counted {
+    /// Whether nothing but the model is known: then tokens are all there is to bill.
+    pub fn is_plain(&self) -> bool {
+        let Counted { model: _, tier, cache_write_1h, searches, file_searches, .. } = self;
+        let Counted { audio_input, audio_cached, audio_output, image_input, image_output, .. } =
+            self;
+        let sound = audio_input + audio_cached + audio_output;
+        let more = cache_write_1h + searches + file_searches + sound + image_input + image_output;
+        tier.is_none() && more == 0
+    }
+
     /// The model that answered; the last one told counts.
     pub(super) fn named(&mut self, model: &str) {
         if !model.is_empty() && model.len() <= LONGEST && self.model.as_deref() != Some(model) {

@@ -144,9 +144,16 @@ pub(super) fn output_tell(item: &RawValue, news: &mut News) {
     });
 }
 
+/// The fields of a chat message that are read.
+pub(super) type ChatMessage<'a> = [Option<&'a RawValue>; 5];
+
+/// Reads the fields of a chat message.
+pub(super) fn chat_message(message: &RawValue) -> ChatMessage<'_> {
+    json::fields(message, ["role", "content", "tool_call_id", "name", "tool_name"])
+}
+
 /// Who speaks in a chat message.
-pub(super) fn chat_speaker(message: &RawValue) -> Speaker {
-    let [role] = json::fields(message, ["role"]);
+pub(super) fn chat_speaker([role, ..]: ChatMessage<'_>) -> Speaker {
     match role.and_then(json::text).as_deref() {
         Some("assistant") => Speaker::Model,
         Some("system" | "developer") => Speaker::System,
@@ -155,9 +162,7 @@ pub(super) fn chat_speaker(message: &RawValue) -> Speaker {
 }
 
 /// Tells what a chat message brings.
-pub(super) fn chat_tell(message: &RawValue, news: &mut News) {
-    let [role, content, id, name, tool] =
-        json::fields(message, ["role", "content", "tool_call_id", "name", "tool_name"]);
+pub(super) fn chat_tell([role, content, id, name, tool]: ChatMessage<'_>, news: &mut News) {
     match role.and_then(json::text).as_deref() {
         Some("user") => {
             if let Some(content) = content {

@@ -313,7 +313,8 @@ fn is_other(path: &str) -> bool {
 
 /// The path alone, decoded until nothing is left to decode.
 fn decoded(path: &str) -> Cow<'_, str> {
-    let mut path = Cow::Borrowed(path.split(['?', '#']).next().unwrap_or_default());
+    let end = memchr::memchr2(b'?', b'#', path.as_bytes()).unwrap_or(path.len());
+    let mut path = Cow::Borrowed(&path[..end]);
     for _ in 0..ROUNDS {
         if !path.contains('%') {
             break;
@@ -344,6 +345,19 @@ fn once(path: &str) -> String {
     String::from_utf8_lossy(&clear).into_owned()
 }
 
+/// The parts of a path. Every request's path is asked for them several times.
 fn segments(path: &str) -> Vec<&str> {
-    path.split(['/', '\\']).filter(|segment| !matches!(*segment, "" | ".")).collect()
+    let mut segments = Vec::with_capacity(USUAL_SEGMENTS);
+    let mut start = 0;
+    for end in memchr::memchr2_iter(b'/', b'\\', path.as_bytes()).chain([path.len()]) {
+        let segment = &path[start..end];
+        if !matches!(segment, "" | ".") {
+            segments.push(segment);
+        }
+        start = end + 1;
+    }
+    segments
 }
+
+/// Parts that most paths have at most.
+const USUAL_SEGMENTS: usize = 8;

@@ -68,6 +68,21 @@ fn bodies_tell_the_dialect_where_paths_do_not() {
     }
 }
 
+/// What a thread remembers of standing orders changes nothing, also where two have the same place.
+#[test]
+fn remembered_orders_are_masked_like_new_ones() {
+    let orders = |n: usize| format!("You are {n}, it is 2026-11-20T00:{:02}:00Z, be nice", n % 60);
+    let many: Vec<String> = (0..3 * REMEMBERED).map(orders).chain([String::new()]).collect();
+    for _ in 0..2 {
+        for orders in &many {
+            assert_eq!(masked(orders), TextFacts::of(orders).digest, "{orders}");
+            assert_eq!(masked(orders), TextFacts::of(orders).digest, "{orders}");
+        }
+    }
+    assert_eq!(masked(&many[1]), masked(&many[61]), "only values differ");
+    assert_ne!(masked(&many[1]), masked("You are someone else"));
+}
+
 #[test]
 fn paths_that_climb_are_recognised() {
     for path in ["/..", "/v1/../x", "/%2e%2e/x", "/.%2E/x", "/%252e%252e/x", "/a/..;b/x", "/..%5cx"]

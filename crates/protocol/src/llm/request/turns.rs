@@ -60,7 +60,7 @@ impl Unit {
     }
 }
 
-impl Open<'_> {
+impl<'a> Open<'a> {
     /// What this request repeats of its conversation.
     pub fn turns(&self) -> Turns {
         let opening = self.envelope.request.hints.conversation;
@@ -97,7 +97,7 @@ impl Open<'_> {
         }
     }
 
-    fn units(&self, messages: &[&RawValue]) -> Vec<Unit> {
+    fn units(&self, messages: &[&'a RawValue]) -> Vec<Unit> {
         let mut units = Vec::new();
         for message in messages {
             match self.speaker(message) {

@@ -215,6 +215,31 @@ fn bills_are_right_to_the_nano_dollar() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Small prompts are billed without the catalogue. That must show nowhere, least of all where a tier begins.
+#[test]
+fn rates_give_the_bill_of_the_catalogue() {
+    let prices = Prices::builtin();
+    let (plain, mut by_rates) = (Counted::default(), 0);
+    for (_, model, ..) in CASES {
+        let (price, Some(entry)) = prices.found(model) else { continue };
+        by_rates += u32::from(entry.by_rates > 0);
+        for tokens in [1, 7, 999, 12_345, 99_999, 100_001, 199_999, 200_001, 272_001, 900_001] {
+            let parts = [
+                [tokens, 77, 0, 0],
+                [tokens / 2, 70_003, tokens / 2, 0],
+                [tokens / 3, 0, tokens / 3, tokens / 3],
+            ];
+            for usage in parts.map(usage) {
+                let asked = catalogue(entry.provider.as_deref(), &entry.model, &usage, &plain);
+                let expected = asked.unwrap_or_else(|| price.rates.cost(&usage));
+                let bill = prices.bill(None, model, &usage, &plain);
+                assert_eq!(bill.cost, expected, "{model} {usage:?}");
+            }
+        }
+    }
+    assert!(by_rates > 40, "only {by_rates} models are billed by their rates");
+}
+
 #[test]
 fn a_provider_has_its_own_terms() {
     let terms = |text: &str| serde_json::from_str::<Terms>(text).unwrap();

@@ -17,7 +17,7 @@ const PREFIX: &str = "ds";
 
 /// The system gave no randomness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the system gives no randomness; nothing secret can be made")]
+#[error("the system has no source of randomness, so no secret can be created")]
 pub(crate) struct NoRandomness;
 
 /// A key that was just made; the only time that its text is known.

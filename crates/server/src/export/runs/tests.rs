@@ -40,7 +40,6 @@ fn call(session: i64, id: i64, at: u64) -> ExportedCall {
         agent: "coder".into(),
         session: format!("s{session}"),
         trip: None,
-        sampled: None,
         model: None,
         call_id: None,
         said: None,

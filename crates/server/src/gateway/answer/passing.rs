@@ -15,7 +15,7 @@ use http_body::Frame;
 
 use super::{TOO_LONG_PART, fault, may_stay_unread};
 use crate::door::Answer;
-use crate::door::decode::Decoder;
+use crate::door::decode::{Decoder, Tail};
 use crate::gateway::flow::{Answered, Cut, Flow, Why};
 
 /// Done when a kill is on disk, or something is decided elsewhere.
@@ -85,8 +85,8 @@ struct Edge {
     whole_line: bool,
     /// The last character that is no white space.
     last: u8,
-    /// The last chunk.
-    chunk: Bytes,
+    /// The last bytes of the last chunk.
+    tail: Tail,
 }
 
 impl Passing {
@@ -97,7 +97,7 @@ impl Passing {
         decoder: Decoder,
         dialect: Dialect,
     ) -> Passing {
-        let edge = Edge { whole_events: true, whole_line: true, last: b'[', chunk: Bytes::new() };
+        let edge = Edge { whole_events: true, whole_line: true, last: b'[', tail: Tail::default() };
         Passing {
             upstream: Some(upstream),
             flow,
@@ -191,6 +191,7 @@ impl Passing {
     }
 
     /// Judges what was read and not passed on yet. If a guard stops the call, none of it goes out.
+    #[inline]
     fn judge(&mut self) -> Result<(), ()> {
         self.unjudged = 0;
         match self.flow.judge() {
@@ -238,12 +239,13 @@ impl Passing {
         Poll::Ready(())
     }
 
+    #[inline]
     fn out(&mut self, bytes: Bytes) {
         if let Some(last) = bytes.last() {
             let edge = &mut self.edge;
             edge.whole_line = matches!(last, b'\n' | b'\r');
             edge.last = bytes.trim_ascii_end().last().copied().unwrap_or(edge.last);
-            edge.chunk = bytes.clone();
+            edge.tail = Tail::of(&bytes);
             self.fed = self.decoder.fresh();
             self.ready.push_back(Frame::data(bytes));
         }
@@ -261,7 +263,7 @@ impl Passing {
             Shape::Lines => self.last_line(cut),
         };
         let readable = self.reader.is_some();
-        match self.decoder.last_words(&words, &self.edge.chunk).filter(|_| readable) {
+        match self.decoder.last_words(&words, self.edge.tail).filter(|_| readable) {
             Some(words) => {
                 let words = Bytes::from(words);
                 let written = self.flow.settle_kills();
@@ -369,6 +371,7 @@ impl http_body::Body for Passing {
     type Data = Bytes;
     type Error = axum::BoxError;
 
+    #[inline]
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
