@@ -1,8 +1,10 @@
 //! MCP: a message that we judge says the same to any other reader of JSON.
 
 use deadstop_protocol::mcp::{
-    Envelope, Events, Message, Why, asked, ended, listing, noted, read, refuse_all,
+    Envelope, Events, Message, Why, asked, ended, listing, lists_unreadably, noted, read,
+    refuse_all, strictly,
 };
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 /// Bytes as one envelope, and as a stream of events.
@@ -10,9 +12,17 @@ pub fn check(data: &[u8]) {
     if let Ok(envelope) = read(data) {
         judged(data, &envelope);
     }
+    if let Some(strict) = strictly(data) {
+        assert!(serde_json::from_slice::<IgnoredAny>(&strict).is_ok(), "strict JSON");
+    }
     let whole = events(&[data]);
-    assert_eq!(whole, events(&crate::parts(data)), "cut");
-    assert_eq!(whole, events(&data.chunks(1).collect::<Vec<_>>()), "a byte at a time");
+    let [parts, bytes] = crate::ways(data);
+    if parts {
+        assert_eq!(whole, events(&crate::parts(data)), "cut");
+    }
+    if bytes {
+        assert_eq!(whole, events(&data.chunks(1).collect::<Vec<_>>()), "a byte at a time");
+    }
 }
 
 fn judged(data: &[u8], envelope: &Envelope<'_>) {
@@ -49,9 +59,12 @@ fn judged(data: &[u8], envelope: &Envelope<'_>) {
 
 /// A tool that is hidden is gone from the listing, and the others stay.
 fn listed(data: &[u8], message: &Message<'_>) {
-    let Some(found) = message.result.and_then(listing) else { return };
+    let Some(result) = message.result else { return };
+    let Some(found) = listing(result) else { return };
+    assert!(!lists_unreadably(result), "it was read");
     let Some(first) = found.tools.first() else { return };
     let hidden = first.name.clone();
+    let hidden_or_none = |name: &str| name.is_empty() || name == hidden;
     let Some(narrowed) = found.narrowed(data, |name| name == hidden) else { return };
     let Ok(envelope) = read(&narrowed) else { panic!("a narrowed listing is unreadable") };
     let left: Vec<String> = envelope
@@ -62,9 +75,13 @@ fn listed(data: &[u8], message: &Message<'_>) {
         .map(|tool| tool.name)
         .collect();
     if let Envelope::One(_) = envelope {
-        let kept: Vec<String> =
-            found.tools.into_iter().map(|tool| tool.name).filter(|name| *name != hidden).collect();
-        assert_eq!(left, kept, "all but the hidden tool");
+        let kept: Vec<String> = found
+            .tools
+            .into_iter()
+            .map(|tool| tool.name)
+            .filter(|name| !hidden_or_none(name))
+            .collect();
+        assert_eq!(left, kept, "all but the hidden tool, and those without a name");
     }
 }
 
@@ -74,7 +91,11 @@ fn events(parts: &[&[u8]]) -> (Vec<(Vec<u8>, Option<Vec<u8>>)>, bool, bool) {
     for part in parts {
         events.push(part, |event, said| {
             // The end of the last line may come behind its event: `\r\n\r` is one already.
-            found.push((event.trim_ascii_end().to_vec(), said.map(<[u8]>::to_vec)));
+            let event = event.trim_ascii_end().to_vec();
+            // Line ends alone are no event, and may come in any number of pieces.
+            if !event.is_empty() || said.is_some() {
+                found.push((event, said.map(<[u8]>::to_vec)));
+            }
         });
     }
     let (between, resumable) = (events.is_between(), events.is_resumable());

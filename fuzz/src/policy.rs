@@ -20,7 +20,8 @@ pub fn check(data: &[u8]) {
             assert_eq!(stored_policy(&stored).as_ref(), Ok(&policies), "{stored}");
         }
         Err(error) => {
-            let lines = text.trim_start_matches('\u{feff}').split('\n').count();
+            // YAML ends lines with a return alone, too.
+            let lines = text.trim_start_matches('\u{feff}').split(['\n', '\r']).count();
             let line = error.line.unwrap_or(1);
             assert!(line >= 1 && line <= lines.max(1) + 1, "line {line} of {lines}: {error}");
             assert!(!error.to_string().is_empty());

@@ -17,8 +17,10 @@ static REDACTOR: LazyLock<Redactor> = LazyLock::new(Redactor::default);
 /// A text, or bytes that are none.
 pub fn check(data: &[u8]) {
     let once = REDACTOR.redact_bytes(data);
-    // A label may move a word into or out of the 128 bytes that are looked back at.
-    if data.len() <= LOOK_BACK && once.len() <= LOOK_BACK {
+    // A label may move a word into or out of the 128 bytes that are looked back at, and where a key of several lines
+    // was, what stood behind it stands on the line before it.
+    let joins = text(&once).contains("[redacted:private-key]");
+    if data.len() <= LOOK_BACK && once.len() <= LOOK_BACK && !joins {
         let again = REDACTOR.redact_bytes(&once);
         assert_eq!(text(&again), text(&once), "redacted once, redacted for good");
     }

@@ -1,6 +1,7 @@
 //! Bytes to events and back, without I/O: recorded traces, facts about tool calls, model APIs
 //! and MCP on the wire, prices, and texts freed of secrets.
 
+pub mod buffer;
 pub mod check;
 pub mod facts;
 pub mod govern;

@@ -12,14 +12,15 @@ mod refusal;
 mod tools;
 mod trace;
 
-pub use call::{Asked, Ended, asked, ended, suspect};
+pub use call::{Asked, Ended, asked, begun_task, ended, suspect};
 pub use events::Events;
-pub use message::{Envelope, Message, Unreadable, key, read};
+pub use message::{Envelope, Message, Unreadable, key, read, strictly};
 pub use note::noted;
 pub use refusal::{
-    Why, cancelled, failure, mismatch, refuse, refuse_all, unreadable, unreadable_call,
+    Why, cancelled, cancelled_task, failure, mismatch, refuse, refuse_all, unreadable,
+    unreadable_call,
 };
-pub use tools::{Listed, Listing, listing};
+pub use tools::{Listed, Listing, listing, lists_unreadably};
 pub use trace::{InTrace, Unnamed, in_trace, traced};
 
 /// The method that runs a tool.

@@ -16,20 +16,10 @@ pub(crate) const DEEPEST: usize = 96;
 /// JSON in UTF-16 or UTF-32 as UTF-8; `None` if it is neither. Python tells them apart like this, by their marks
 /// or by where the first characters, which are ASCII, have zeros.
 pub fn utf8(bytes: &[u8]) -> Option<Vec<u8>> {
-    let zeros = |at: usize| bytes.get(at).map(|byte| *byte == 0);
-    let (wide, big, skip) = match bytes {
-        [0, 0, 0xfe, 0xff, ..] => (true, true, 4),
-        [0xff, 0xfe, 0, 0, ..] => (true, false, 4),
-        [0xfe, 0xff, ..] => (false, true, 2),
-        [0xff, 0xfe, ..] => (false, false, 2),
-        _ => match (zeros(0)?, zeros(1)?, zeros(2), zeros(3)) {
-            (true, true, ..) => (true, true, 0),
-            (true, false, ..) => (false, true, 0),
-            (false, true, Some(true), Some(true)) => (true, false, 0),
-            (false, true, ..) => (false, false, 0),
-            _ => return None,
-        },
-    };
+    if bytes.len() > LARGEST_WIDE {
+        return None;
+    }
+    let (wide, big, skip) = width(bytes)?;
     let bytes = bytes.get(skip..)?;
     let text: String = if wide {
         let units = bytes.chunks(4).map(|unit| match unit {
@@ -50,10 +40,42 @@ pub fn utf8(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(text.into_bytes())
 }
 
+/// The largest JSON in UTF-16 or UTF-32 that is read: there must be room for both forms of it.
+const LARGEST_WIDE: usize = 8 << 20;
+
+/// Whether this is JSON in UTF-16 or UTF-32 that is larger than is read.
+pub fn is_too_wide(bytes: &[u8]) -> bool {
+    let begins = |(wide, _, skip): (bool, bool, usize)| {
+        let unit = bytes.get(skip..skip + if wide { 4 } else { 2 })?;
+        unit.iter().find(|byte| **byte != 0).copied()
+    };
+    bytes.len() > LARGEST_WIDE
+        && width(bytes).and_then(begins).is_some_and(|first| b"{[\"\t\n\r ".contains(&first))
+}
+
+/// Whether a character has four bytes, whether the large one comes first, and the length of the mark.
+fn width(bytes: &[u8]) -> Option<(bool, bool, usize)> {
+    let zeros = |at: usize| bytes.get(at).map(|byte| *byte == 0);
+    Some(match bytes {
+        [0, 0, 0xfe, 0xff, ..] => (true, true, 4),
+        [0xff, 0xfe, 0, 0, ..] => (true, false, 4),
+        [0xfe, 0xff, ..] => (false, true, 2),
+        [0xff, 0xfe, ..] => (false, false, 2),
+        _ => match (zeros(0)?, zeros(1)?, zeros(2), zeros(3)) {
+            (true, true, ..) => (true, true, 0),
+            (true, false, ..) => (false, true, 0),
+            (false, true, Some(true), Some(true)) => (true, false, 0),
+            (false, true, ..) => (false, false, 0),
+            _ => return None,
+        },
+    })
+}
+
 /// Whether it is JSON to a lenient parser.
 pub fn is_json(bytes: &[u8]) -> bool {
     serde_json::from_slice::<IgnoredAny>(bytes).is_ok()
-        || serde_json::from_str::<IgnoredAny>(&strict(&text(bytes))).is_ok()
+        || made_strict(&text(bytes))
+            .is_some_and(|strict| serde_json::from_str::<IgnoredAny>(&strict).is_ok())
 }
 
 /// The memory that a tree may take: 16 MiB of `0,` would take 256 MiB, and of `{"":0},` 1.5 GiB.
@@ -68,17 +90,24 @@ pub(crate) fn is_vast(bytes: &[u8]) -> bool {
     if bytes.len() <= NEVER_VAST {
         return false;
     }
-    weight(bytes, &Weights { object: 640, list: 128, member: 64, comma: 32, letter: 1 })
+    let deepest = usize::MAX;
+    weight(bytes, &Weights { object: 640, list: 128, member: 64, comma: 32, letter: 1, deepest })
         > LARGEST_TREE
 }
 
 /// The memory that the parts of a request may take beside its text.
 const LARGEST_PARTS: usize = 48 << 20;
 
+/// Levels of a request that are taken apart: messages, the parts of their contents, and the parts of a result among
+/// those. What lies deeper, in a structured result or in a tool's schema, stays as it is.
+const PARTED: usize = 7;
+
 /// Whether a request has more parts than are read. A part of a message takes about 80 bytes: 15 MiB of `0,` took 611
-/// MiB, and 300,000 messages 129 MiB.
+/// MiB, and 300,000 messages 129 MiB. Texts do not count, so no context of a million tokens is refused: a message has
+/// ten tokens at least, and 100,000 messages are read.
 pub(crate) fn is_crowded(bytes: &[u8]) -> bool {
-    let weights = Weights { object: 100, list: 40, member: 30, comma: 80, letter: 0 };
+    let weights =
+        Weights { object: 100, list: 40, member: 30, comma: 80, letter: 0, deepest: PARTED };
     bytes.len() > LARGEST_PARTS / 100 && weight(bytes, &weights) > LARGEST_PARTS
 }
 
@@ -89,20 +118,27 @@ struct Weights {
     member: usize,
     comma: usize,
     letter: usize,
+    /// What lies deeper does not count.
+    deepest: usize,
 }
 
 fn weight(bytes: &[u8], weights: &Weights) -> usize {
-    let (mut sum, mut in_text, mut escaped) = (0, false, false);
+    let (mut sum, mut depth, mut in_text, mut escaped) = (0_usize, 0_usize, false, false);
     for byte in bytes {
         match byte {
             _ if escaped => escaped = false,
             b'\\' if in_text => escaped = true,
             b'"' => in_text = !in_text,
             _ if in_text => sum += weights.letter,
-            b'{' => sum += weights.object,
-            b'[' => sum += weights.list,
-            b':' => sum += weights.member,
-            b',' => sum += weights.comma,
+            b'{' | b'[' => {
+                depth += 1;
+                if depth <= weights.deepest {
+                    sum += if *byte == b'{' { weights.object } else { weights.list };
+                }
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b':' if depth <= weights.deepest => sum += weights.member,
+            b',' if depth <= weights.deepest => sum += weights.comma,
             _ => {}
         }
     }
@@ -115,6 +151,72 @@ pub(crate) fn read_bounded(bytes: &[u8]) -> serde_json::Result<Value> {
         true => Err(serde::de::Error::custom("too many values")),
         false => read(bytes),
     }
+}
+
+/// Which of these members an object has, with another value than null, to a lenient program; `None` if it is no
+/// object. Nothing is built of it, whatever its size.
+pub(crate) fn present<const N: usize>(bytes: &[u8], names: [&str; N]) -> Option<[bool; N]> {
+    let bytes = bytes.trim_ascii_start();
+    let mut found = [false; N];
+    // The member that is read now, and whether its name is behind us.
+    let (mut named, mut valued) = (None, false);
+    let (mut depth, mut at, mut ended) = (0_usize, 0, false);
+    while let Some(byte) = bytes.get(at) {
+        let mut length = 1;
+        match byte {
+            _ if byte.is_ascii_whitespace() => {}
+            _ if ended || (depth == 0 && *byte != b'{') => return None,
+            b'"' => {
+                length = quoted(&bytes[at..]);
+                if depth == 1 && !valued {
+                    named = position(&bytes[at..at + length], &names);
+                } else if depth == 1 {
+                    note(&mut found, named, true);
+                }
+            }
+            b'{' | b'[' => {
+                if depth == 1 {
+                    note(&mut found, named, true);
+                }
+                depth += 1;
+            }
+            b'}' | b']' => {
+                depth -= 1;
+                ended = depth == 0;
+            }
+            b':' if depth == 1 => valued = true,
+            b',' if depth == 1 => (named, valued) = (None, false),
+            _ => {
+                let word = &bytes[at..];
+                let end = word.iter().position(|byte| !is_word(char::from(*byte)));
+                length = end.unwrap_or(word.len()).max(1);
+                if depth == 1 && valued {
+                    let word = std::str::from_utf8(&word[..length]).unwrap_or_default();
+                    note(&mut found, named, word != "null" && !is_beyond(word));
+                }
+            }
+        }
+        at += length;
+    }
+    ended.then_some(found)
+}
+
+/// Of a member that comes twice the last one counts.
+fn note<const N: usize>(found: &mut [bool; N], named: Option<usize>, is: bool) {
+    if let Some(slot) = named.and_then(|named| found.get_mut(named)) {
+        *slot = is;
+    }
+}
+
+/// Which of these names a text in quotes is.
+fn position<const N: usize>(quoted: &[u8], names: &[&str; N]) -> Option<usize> {
+    // A name of six characters per letter at most; more are none of these.
+    let text = std::str::from_utf8(quoted.get(..quoted.len().min(256))?).ok()?;
+    let name: Cow<'_, str> = match text.contains('\\') {
+        true => serde_json::from_str::<String>(text).ok()?.into(),
+        false => text.trim_matches('"').into(),
+    };
+    names.iter().position(|own| **own == *name)
 }
 
 /// Bytes as programs decode them: what is no text is replaced.
@@ -131,13 +233,49 @@ pub(crate) fn read(bytes: &[u8]) -> serde_json::Result<Value> {
 /// Strict JSON, if the text is JSON to a lenient parser.
 pub(crate) fn strict(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
+    write_strict(text, &mut out);
+    out
+}
+
+/// The same, or `None` if the text is that already: a large one is not copied for nothing.
+pub(crate) fn made_strict(text: &str) -> Option<String> {
+    let mut same = Same(Some(text));
+    write_strict(text, &mut same);
+    (same.0 != Some("")).then(|| strict(text))
+}
+
+/// Takes a text.
+trait Write {
+    fn push_str(&mut self, text: &str);
+
+    fn push(&mut self, c: char) {
+        self.push_str(c.encode_utf8(&mut [0; 4]));
+    }
+}
+
+impl Write for String {
+    fn push_str(&mut self, text: &str) {
+        String::push_str(self, text);
+    }
+}
+
+/// What follows in a text if it has been equal so far.
+struct Same<'a>(Option<&'a str>);
+
+impl Write for Same<'_> {
+    fn push_str(&mut self, text: &str) {
+        self.0 = self.0.and_then(|rest| rest.strip_prefix(text));
+    }
+}
+
+fn write_strict(text: &str, out: &mut impl Write) {
     let (mut depth, mut rest) = (0_usize, text);
     while let Some(first) = rest.chars().next() {
         let length = match first {
             '"' => {
-                let length = quoted(rest);
+                let length = quoted(rest.as_bytes());
                 if depth <= DEEPEST {
-                    write_text(&rest[..length], &mut out);
+                    write_text(&rest[..length], out);
                 }
                 rest = &rest[length..];
                 continue;
@@ -166,7 +304,6 @@ pub(crate) fn strict(text: &str) -> String {
             out.push_str(if is_beyond(token) { "null" } else { token });
         }
     }
-    out
 }
 
 /// What numbers and the three words are made of.
@@ -182,9 +319,9 @@ fn is_beyond(token: &str) -> bool {
 }
 
 /// The length of the text in quotes at the beginning.
-fn quoted(text: &str) -> usize {
+fn quoted(text: &[u8]) -> usize {
     let mut escaped = false;
-    for (at, byte) in text.bytes().enumerate().skip(1) {
+    for (at, byte) in text.iter().enumerate().skip(1) {
         match byte {
             _ if escaped => escaped = false,
             b'\\' => escaped = true,
@@ -196,7 +333,7 @@ fn quoted(text: &str) -> usize {
 }
 
 /// Writes a text in quotes with half pairs and control characters replaced.
-fn write_text(text: &str, out: &mut String) {
+fn write_text(text: &str, out: &mut impl Write) {
     let mut rest = text;
     while let Some(at) = rest.find(|c: char| c == '\\' || c < ' ') {
         out.push_str(&rest[..at]);
@@ -234,6 +371,8 @@ mod tests {
     fn what_lenient_programs_read_is_read() {
         let check = |text: &str, expected: Value| {
             assert_eq!(read(text.as_bytes()).unwrap_or_default(), expected, "{text}");
+            let made = made_strict(text).unwrap_or_else(|| text.to_owned());
+            assert_eq!(made, strict(text), "{text}");
         };
         check(
             "{\"a\": NaN, \"b\": [Infinity, -Infinity, 1]}",
@@ -269,6 +408,14 @@ mod tests {
         assert!(is_crowded("0,".repeat(1 << 20).as_bytes()));
         assert!(is_crowded(messages.repeat(200_000).as_bytes()));
         assert!(!is_crowded(messages.repeat(100_000).as_bytes()));
+        // Whatever its size, a structured result is not taken apart, and neither are pictures.
+        let rows = format!("[{}0]", "[1.5,2],".repeat(1 << 20));
+        let answer = format!(r#"{{"functionResponse":{{"response":{{"rows":{rows}}}}}}}"#);
+        let request = |part: &str| format!(r#"{{"contents":[{{"parts":[{part}]}}]}}"#);
+        assert!(!is_crowded(request(&answer).as_bytes()));
+        assert!(is_crowded(request(&rows).as_bytes()));
+        let picture = format!(r#"{{"inlineData":{{"data":"{}"}}}}"#, "[{,:".repeat(8 << 20));
+        assert!(!is_crowded(request(&picture).as_bytes()));
         // What stands in a text takes its length.
         check(&format!("\"{}\",", "[{,:".repeat(1 << 10)), 1 << 10, false);
     }

@@ -10,11 +10,14 @@ mod line;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::BoxError;
 use axum::body::Body;
 use bytes::Bytes;
 use deadstop_core::Trip;
+use deadstop_protocol::buffer::append;
 use deadstop_protocol::llm::identity::{self, Identity};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use http_body::Body as _;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
@@ -131,14 +134,39 @@ pub(crate) fn keep_headers(headers: &mut HeaderMap, keep: impl Fn(&HeaderName) -
     }
 }
 
+/// Reads a body to its end, up to a size, into one piece of memory. Most come in one piece already.
+pub(crate) async fn gathered<B>(body: B, most: usize) -> Result<Bytes, BoxError>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
+{
+    let mut body = Limited::new(body, most);
+    // The length, if the sender says it.
+    let length = body.size_hint().upper().and_then(|length| usize::try_from(length).ok());
+    let most = length.map_or(most, |length| length.min(most));
+    let (mut first, mut all) = (Bytes::new(), Vec::new());
+    while let Some(frame) = body.frame().await {
+        let Ok(piece) = frame?.into_data() else { continue };
+        if first.is_empty() && all.is_empty() {
+            first = piece;
+            continue;
+        }
+        if all.is_empty() {
+            append(&mut all, &std::mem::take(&mut first), most);
+        }
+        append(&mut all, &piece, most);
+    }
+    Ok(if all.is_empty() { first } else { Bytes::from(all) })
+}
+
 /// Reads a request's body, up to a size.
 pub(crate) async fn read_body(
     body: Incoming,
     most: usize,
     limit: Duration,
 ) -> Result<Bytes, Response<Body>> {
-    match Limited::new(Timed::new(body, limit), most).collect().await {
-        Ok(read) => Ok(read.to_bytes()),
+    match gathered(Timed::new(body, limit), most).await {
+        Ok(read) => Ok(read),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(larger()),
         Err(error) if is_late(&*error) => {
             let text = "the request took longer than body_timeout_seconds allows";

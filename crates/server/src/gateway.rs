@@ -356,8 +356,8 @@ fn not_read(why: NotRead) -> Response<Body> {
 }
 
 /// Why a request with too many parts is not passed on.
-const CROWDED: &str = "the request has more parts than Deadstop reads (about 100,000 messages, or 600,000 numbers in \
-                       lists); send less";
+const CROWDED: &str = "the request has more parts than Deadstop reads (about 100,000 messages, or 600,000 parts of \
+                       their contents; 8 MiB in UTF-16 or UTF-32); send less";
 
 /// The answer to a request that opens a session beside the gateway.
 fn leaving() -> Response<Body> {

@@ -11,6 +11,7 @@
 
 mod answer;
 mod flight;
+mod follow;
 mod named;
 mod oauth;
 mod pass;
@@ -164,7 +165,7 @@ impl Mcp {
             let session = parts.headers.get(MCP_SESSION).cloned();
             let onward = Onward::new(&parts, body, upstream, metadata);
             let waiting = Arc::clone(&self.waiting);
-            return Ok(answer::follow(onward, session, waiting, place).await);
+            return Ok(follow::follow(onward, session, waiting, place).await);
         }
         let clear = match decode::whole(&parts.headers, &body) {
             Err(decode::Fault::TooLarge) => return Err(too_large()),
@@ -206,12 +207,14 @@ impl Mcp {
             let onward = Onward::new(&parts, body, upstream, metadata);
             return Ok(answer::pass(onward, None, place).await);
         }
-        let lists = messages.iter().filter(|m| m.asks_for(mcp::LIST)).filter_map(Message::key);
+        let lists = messages.iter().filter(|m| m.asks_for(mcp::LIST));
+        let lists = lists.filter_map(|message| Some((message.key()?, message.id?.to_owned())));
         let as_sent = clear.is_none().then_some(&body[..]);
         let spans = Spans::of(messages, &flights, as_sent);
         let reading = Reading {
             flights,
             bookings: Vec::new(),
+            tasks: Vec::new(),
             lists: lists.collect(),
             warden: Arc::clone(&self.warden),
             chain,

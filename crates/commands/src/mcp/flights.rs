@@ -35,7 +35,8 @@ pub(super) struct Flight {
 #[derive(Debug, Default)]
 pub(super) struct Flights {
     calls: HashMap<Digest, Flight>,
-    lists: HashSet<Digest>,
+    /// Listings that were asked for, with their ids as they came.
+    lists: HashMap<Digest, String>,
     dead: HashSet<Digest>,
 }
 
@@ -47,13 +48,8 @@ impl Flights {
     }
 
     /// A listing is asked for.
-    pub(super) fn list(&mut self, key: Digest) {
-        self.lists.insert(key);
-    }
-
-    /// Whether the server's answers have to be looked at.
-    pub(super) fn is_empty(&self) -> bool {
-        self.calls.is_empty() && self.lists.is_empty() && self.dead.is_empty()
+    pub(super) fn list(&mut self, key: Digest, id: &str) {
+        self.lists.insert(key, id.to_owned());
     }
 
     pub(super) fn has_calls(&self) -> bool {
@@ -65,9 +61,14 @@ impl Flights {
         self.calls.remove(&key)
     }
 
-    /// Whether an answer is a listing.
-    pub(super) fn listed(&mut self, key: Digest) -> bool {
-        self.lists.remove(&key)
+    /// An answer has come to what may have been a request for a listing.
+    pub(super) fn listed(&mut self, key: Digest) {
+        self.lists.remove(&key);
+    }
+
+    /// Takes out all listings that are asked for: their ids.
+    pub(super) fn lists(&mut self) -> Vec<String> {
+        self.lists.drain().map(|(_, id)| id).collect()
     }
 
     /// Whether an answer comes too late, because its call was answered in its place.

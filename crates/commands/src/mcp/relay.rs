@@ -32,6 +32,9 @@ const WORD: Duration = Duration::from_millis(250);
 /// How long an answer waits for what the guards say about it. A slower server is not waited for, and
 /// the model is told with a later result.
 const ADVISED: Duration = Duration::from_millis(250);
+/// Why a message of the server does not pass: two clients could read it in two ways.
+const AMBIGUOUS: &str = "the server's message has more than one meaning (a member that is there twice, for example), \
+    so it was not passed on";
 /// How long a call is held while its session is paused.
 const HOLD: Duration = Duration::from_secs(300);
 
@@ -172,8 +175,8 @@ impl Relay {
             };
             let messages = envelope.messages();
             for message in messages.iter().filter(|message| message.asks_for(mcp::LIST)) {
-                if let Some(key) = message.key() {
-                    lock(&self.flights).list(key);
+                if let Some((key, id)) = message.key().zip(message.id) {
+                    lock(&self.flights).list(key, id);
                 }
             }
             if !messages.iter().any(|m| m.asks_for(mcp::CALL) || m.is_governed()) {
@@ -222,21 +225,48 @@ impl Relay {
         }
     }
 
-    /// Reads what the server says, if any request is open.
+    /// Reads what the server says.
     fn read(&self, line: &[u8]) -> (Passes, Vec<End>) {
-        let nothing = (Passes::AsItIs, Vec::new());
-        if lock(&self.flights).is_empty() {
-            return nothing;
+        if let Ok(envelope) = mcp::read(line) {
+            return self.heard(line, &envelope);
         }
-        let Ok(envelope) = mcp::read(line) else { return nothing };
-        let (mut passes, mut ends) = nothing;
+        // What is no JSON to any client is a message to none.
+        let Some(strict) = mcp::strictly(line) else { return (Passes::AsItIs, Vec::new()) };
+        match mcp::read(&strict) {
+            Ok(envelope) => self.heard(&strict, &envelope),
+            Err(_) => self.left_out(AMBIGUOUS),
+        }
+    }
+
+    /// Leaves a message out, and ends what waits for an answer: it may have been that.
+    fn left_out(&self, why: &str) -> (Passes, Vec<End>) {
+        let open = lock(&self.flights).keys();
+        for key in open {
+            self.fail(key, "answer_unreadable", why);
+        }
+        let lists = lock(&self.flights).lists();
+        for id in lists {
+            self.answer(&mcp::failure(&id, "answer_unreadable", why));
+        }
+        self.say(why);
+        (Passes::Never, Vec::new())
+    }
+
+    fn heard(&self, line: &[u8], envelope: &Envelope<'_>) -> (Passes, Vec<End>) {
+        let (mut passes, mut ends) = (Passes::AsItIs, Vec::new());
         let alone = matches!(envelope, Envelope::One(_));
         for message in envelope.messages().iter().filter(|message| message.is_answer()) {
             let Some(key) = message.key() else { continue };
-            let (flight, listed, dead) = {
+            let (flight, dead) = {
                 let mut flights = lock(&self.flights);
-                (flights.answered(key), flights.listed(key), flights.is_dead(key))
+                (flights.answered(key), flights.is_dead(key))
             };
+            // A listing is judged whichever request it seems to answer: clients do not agree on which ids are equal.
+            let listing = message.result.filter(|_| flight.is_none());
+            if listing.is_some_and(mcp::lists_unreadably) {
+                return self.left_out(AMBIGUOUS);
+            }
+            lock(&self.flights).listed(key);
             if let Some(flight) = flight {
                 let mcp::Ended { outcome, text } = mcp::ended(message);
                 let end = End { ours: flight.ours, outcome, text, advice: None };
@@ -249,7 +279,9 @@ impl Relay {
                     ends.push(end);
                 }
             }
-            if listed && let Some(narrowed) = self.narrowed(message, line.trim_ascii_end()) {
+            if listing.is_some()
+                && let Some(narrowed) = self.narrowed(message, line.trim_ascii_end())
+            {
                 passes = Passes::As(narrowed);
             }
             if dead && alone {

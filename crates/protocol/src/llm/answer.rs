@@ -17,6 +17,7 @@
 
 mod anthropic;
 mod anywhere;
+mod budget;
 pub mod counted;
 pub mod echo;
 mod gemini;
@@ -192,6 +193,12 @@ impl Reader {
     /// Reads the next bytes (decoded, if the answer is compressed), appends what they brought, and
     /// says which bytes may be passed on now.
     pub fn push(&mut self, bytes: &[u8], pieces: &mut Vec<Piece>) -> Pass {
+        let pass = self.read(bytes, pieces);
+        self.tally.lost |= budget::was_spent();
+        pass
+    }
+
+    fn read(&mut self, bytes: &[u8], pieces: &mut Vec<Piece>) -> Pass {
         let Reader { voice, frame, tally } = self;
         match frame {
             Frame::Events { borders, carry, hiding, mould, held } => {
@@ -216,7 +223,7 @@ impl Reader {
     fn goes_on_by_parts(&mut self, kept: &[u8], bytes: &[u8], pieces: &mut Vec<Piece>) {
         self.frame = Frame::List(Elements::of_file());
         for part in [kept, bytes] {
-            self.push(part, pieces);
+            self.read(part, pieces);
         }
         if let Frame::List(elements) = &self.frame {
             self.tally.lost |= elements.is_other();
@@ -258,6 +265,7 @@ impl Reader {
             without.heard(sink.pieces.get(before..).unwrap_or_default());
             without.finish(&mut sink);
         }
+        self.tally.lost |= budget::was_spent();
         pass
     }
 

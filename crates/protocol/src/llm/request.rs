@@ -40,6 +40,7 @@ use serde_json::value::RawValue;
 
 use crate::plain;
 
+pub(crate) use self::attachment::marker;
 use self::attachment::{BYTES_PER_TOKEN, discount};
 use self::json::Items;
 use self::news::{News, Speaker};

@@ -1,11 +1,13 @@
 //! A tool call, and how it ended.
 
 use deadstop_core::{Blame, Effect, Failure, Harm, How, Outcome, Reach, Status, ToolCall};
-use serde::Deserialize;
+use serde::Deserializer as _;
+use serde::de::{SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::message::{Message, members_of, text};
+use crate::llm::request::marker;
 use crate::{facts, plain};
 
 /// A tool call that a client asks for.
@@ -76,19 +78,29 @@ pub fn suspect(call: &mut ToolCall, destructive: bool) {
     }
 }
 
+/// The id, as it stands there, of the task that a server has begun in the place of an answer: it runs on when the call
+/// has ended.
+///
+/// ```
+/// use deadstop_protocol::mcp::begun_task;
+/// let result = r#"{"task":{"taskId":"t-1","status":"working","ttl":60000}}"#;
+/// assert_eq!(begun_task(result), Some("\"t-1\""));
+/// assert_eq!(begun_task(r#"{"resultType":"task","taskId":"t-1"}"#), Some("\"t-1\""));
+/// assert_eq!(begun_task(r#"{"content":[],"taskId":"t-1"}"#), None);
+/// ```
+pub fn begun_task(result: &str) -> Option<&str> {
+    let [task, kind, own] = members_of(result, ["task", "resultType", "taskId"]).ok()?;
+    let inner = task.and_then(|task| members_of(task, ["taskId"]).ok()?[0]);
+    let id = inner.or(own.filter(|_| kind == Some("\"task\"")))?;
+    id.starts_with('"').then_some(id)
+}
+
 /// The codes of JSON-RPC for a method that does not exist and for wrong parameters: the agent asked for
 /// a tool that the server does not have, or with arguments that it does not take.
 const ASKED_WRONGLY: [&str; 2] = ["-32601", "-32602"];
 
 /// How the call ended that a message answers.
 pub fn ended(answer: &Message<'_>) -> Ended {
-    #[derive(Deserialize)]
-    struct Result<'a> {
-        #[serde(borrow, default, rename = "isError")]
-        is_error: Option<&'a RawValue>,
-        #[serde(borrow, default)]
-        content: Vec<&'a RawValue>,
-    }
     if let Some(error) = answer.error {
         let [message, code] = members_of(error, ["message", "code"]).unwrap_or_default();
         let message = message.and_then(|message| text(message).ok());
@@ -99,23 +111,65 @@ pub fn ended(answer: &Message<'_>) -> Ended {
         return ended;
     }
     let raw = answer.result.unwrap_or("null");
-    let Ok(result) = serde_json::from_str::<Result<'_>>(raw) else {
-        return end(Status::Ok, raw.to_owned());
-    };
-    let failed = result.is_error.is_some_and(|failed| failed.get() == "true");
-    let status = if failed { Status::Error } else { Status::Ok };
-    let texts: Vec<String> = result.content.iter().map(|block| said(block.get())).collect();
-    end(status, if texts.is_empty() { raw.to_owned() } else { texts.join("\n") })
+    let [failed, content] = members_of(raw, ["isError", "content"]).unwrap_or_default();
+    let status = if failed == Some("true") { Status::Error } else { Status::Ok };
+    let said = content.and_then(|content| {
+        serde_json::Deserializer::from_str(content).deserialize_seq(Blocks(content)).ok().flatten()
+    });
+    end(status, said.unwrap_or_else(|| beginning(raw.to_owned(), raw)))
+}
+
+/// Bytes of a result that are kept. What follows is kept as a digest, so that two results are not the same because
+/// they begin alike.
+const LONGEST: usize = 1 << 20;
+/// Bytes of a block without a text that are read as JSON, to be written in one form.
+const LONGEST_BLOCK: usize = 1 << 16;
+
+fn beginning(mut text: String, of: &str) -> String {
+    if text.len() > LONGEST {
+        text.truncate(text.floor_char_boundary(LONGEST));
+        text.push_str(&marker("rest", of));
+    }
+    text
+}
+
+/// Reads the blocks of a content one by one, whatever their number; nothing if there are none.
+struct Blocks<'a>(&'a str);
+
+impl<'de> Visitor<'de> for Blocks<'de> {
+    type Value = Option<String>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a list of blocks")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut blocks: A) -> Result<Self::Value, A::Error> {
+        let mut all: Option<String> = None;
+        while let Some(block) = blocks.next_element::<&RawValue>()? {
+            match &mut all {
+                Some(all) if all.len() > LONGEST => {}
+                Some(all) => {
+                    all.push('\n');
+                    all.push_str(&said(block.get()));
+                }
+                None => all = Some(said(block.get()).into_owned()),
+            }
+        }
+        Ok(all.map(|all| beginning(all, self.0)))
+    }
 }
 
 /// What a block of a result says: its text, or all of it.
-fn said(block: &str) -> String {
+fn said(block: &str) -> Cow<'_, str> {
     let [found] = members_of(block, ["text"]).unwrap_or_default();
     if let Some(found) = found.and_then(|found| text(found).ok()) {
-        return found.into_owned();
+        return found;
+    }
+    if block.len() > LONGEST_BLOCK {
+        return Cow::Borrowed(block);
     }
     let tree = plain::read_bounded(block.as_bytes());
-    tree.map_or_else(|_| block.to_owned(), |tree| tree.to_string())
+    tree.map_or(Cow::Borrowed(block), |tree| Cow::Owned(tree.to_string()))
 }
 
 fn end(status: Status, text: String) -> Ended {
@@ -207,6 +261,16 @@ mod tests {
             assert_eq!((ended.outcome.status, ended.text.as_str()), (status, text), "{line}");
             assert_eq!(ended.outcome.failure, None, "{line}");
         }
+        // A result that is long is compared as a whole, and kept in part.
+        let long = |end: &str| {
+            let text = "x".repeat(2 << 20);
+            ended(&message(&format!(
+                r#"{{"id":1,"result":{{"content":[{{"text":"{text}{end}"}}]}}}}"#
+            )))
+        };
+        assert!(long("").text.len() < (1 << 20) + 100);
+        assert_eq!(long("a"), long("a"));
+        assert_ne!(long("a").outcome.result, long("b").outcome.result);
         for code in [-32601, -32602] {
             let line = format!(r#"{{"id":1,"error":{{"code":{code},"message":"no such tool"}}}}"#);
             let failure = ended(&message(&line)).outcome.failure;

@@ -11,9 +11,10 @@ use std::marker::PhantomData;
 use deadstop_core::Digest;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::facts;
+use crate::{facts, plain};
 
 /// A JSON-RPC message.
 #[derive(Debug, Clone, Default)]
@@ -99,7 +100,25 @@ pub fn key(id: &str) -> Option<Digest> {
     if id.len() > LONGEST_ID {
         return Some(Digest::of(id.as_bytes()));
     }
-    serde_json::from_str(id).ok().map(|id| facts::canonical(&id))
+    serde_json::from_str(id).ok().map(|id| facts::canonical(&number(id)))
+}
+
+/// The official clients make a number of an id that is a text before they look for its request: TypeScript's by
+/// `Number`, Python's by `int`.
+fn number(id: Value) -> Value {
+    let Value::String(text) = &id else { return id };
+    let plain = text.trim().replace('_', "");
+    let radix = |prefix: &str, radix: u32| {
+        let digits = plain.strip_prefix(prefix).or(plain.strip_prefix(&prefix.to_uppercase()))?;
+        u64::from_str_radix(digits, radix).ok().map(Value::from)
+    };
+    let decimal = || {
+        let begins = plain.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c));
+        plain.parse::<f64>().ok().filter(|_| begins).map(Value::from)
+    };
+    let empty = plain.is_empty().then(|| Value::from(0));
+    let found = empty.or_else(decimal).or_else(|| radix("0x", 16));
+    found.or_else(|| radix("0o", 8)).or_else(|| radix("0b", 2)).unwrap_or(id)
 }
 
 /// Reads what came.
@@ -119,6 +138,17 @@ pub fn read(bytes: &[u8]) -> Result<Envelope<'_>, Unreadable> {
         return batch.map(|batch| Envelope::Batch(batch.0)).map_err(unreadable);
     }
     serde_json::from_slice(bytes).map(Envelope::One).map_err(unreadable)
+}
+
+/// What a server says, in JSON that [`read`] takes; `None` if it is no message to any client. A client may read more
+/// than [`read`] does, Python's `NaN` for example.
+pub fn strictly(bytes: &[u8]) -> Option<Vec<u8>> {
+    let text = std::str::from_utf8(bytes).ok()?.trim_start_matches('\u{feff}');
+    if !text.trim_ascii_start().starts_with(['{', '[']) {
+        return None;
+    }
+    let strict = plain::made_strict(text).unwrap_or_else(|| text.to_owned());
+    serde_json::from_str::<IgnoredAny>(&strict).ok().map(|_| strict.into_bytes())
 }
 
 /// A batch of messages that is small enough to be read.
@@ -265,7 +295,14 @@ mod tests {
             ("7", "7", true),
             ("7", "7.0", true),
             ("\"a\\u0062\"", "\"ab\"", true),
-            ("7", "\"7\"", false),
+            // As the official clients compare them.
+            ("7", "\"7\"", true),
+            ("7", "\" 7.0 \"", true),
+            ("10", "\"0xA\"", true),
+            ("10", "\"1_0\"", true),
+            ("0", "\"\"", true),
+            ("7", "\"seven\"", false),
+            ("\"inf\"", "\"Infinity\"", false),
             ("7", "8", false),
         ] {
             assert_eq!(key(one) == key(other), same, "{one} {other}");

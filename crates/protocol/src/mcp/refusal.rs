@@ -128,6 +128,13 @@ pub fn cancelled(id: &str, reason: &str) -> Vec<u8> {
     format!("{head}{id},\"reason\":{reason}}}}}").into_bytes()
 }
 
+/// Asks a server to cancel a task that it has begun; `id` is the task's, as it came.
+pub fn cancelled_task(id: &str) -> Vec<u8> {
+    let head =
+        r#"{"jsonrpc":"2.0","id":"deadstop-cancel","method":"tasks/cancel","params":{"taskId":"#;
+    format!("{head}{id}}}}}").into_bytes()
+}
+
 fn error(why: &Why) -> Value {
     json!({
         "code": why.code,
@@ -162,6 +169,8 @@ mod tests {
         }
         let told: Value = serde_json::from_slice(&cancelled("7", "a \"b\"")).unwrap();
         assert_eq!(told["params"], json!({ "requestId": 7, "reason": "a \"b\"" }));
+        let told: Value = serde_json::from_slice(&cancelled_task("\"t\"")).unwrap();
+        assert_eq!(told["params"], json!({ "taskId": "t" }));
     }
 
     #[test]

@@ -1,7 +1,13 @@
 //! Listings of tools: what each looks like, and a listing without those that are not allowed.
 
+use std::borrow::Cow;
+use std::fmt;
+
 use deadstop_core::Digest;
-use serde_json::{Value, json};
+use serde::Deserializer as _;
+use serde::de::{Error, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::message::{members_of, text};
 use crate::facts;
@@ -44,29 +50,91 @@ const DESCRIBED: [&str; 4] = ["description", "inputSchema", "outputSchema", "ann
 /// Reads a listing from a result; `None` if it is none.
 pub fn listing(result: &str) -> Option<Listing<'_>> {
     let [tools, next] = members_of(result, ["tools", "nextCursor"]).ok()?;
-    let raw: Vec<&serde_json::value::RawValue> = serde_json::from_str(tools?).ok()?;
-    let raw: Vec<&str> = raw.into_iter().map(serde_json::value::RawValue::get).collect();
+    let raw = serde_json::Deserializer::from_str(tools?).deserialize_seq(Tools).ok()?;
     let tools = raw.iter().map(|raw| listed(raw)).collect();
     let complete = next.is_none_or(|next| next == "null");
     Some(Listing { tools, complete, raw })
 }
 
+/// Whether a result lists tools in a way that [`listing`] does not read, and a client may: a member that is there
+/// twice, or too many tools.
+pub fn lists_unreadably(result: &str) -> bool {
+    struct Lists;
+    impl<'de> Visitor<'de> for Lists {
+        type Value = bool;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<bool, A::Error> {
+            let mut lists = false;
+            while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+                let value = map.next_value::<&RawValue>()?;
+                lists |= key.eq_ignore_ascii_case("tools") && value.get().starts_with('[');
+            }
+            Ok(lists)
+        }
+    }
+    let lists = serde_json::Deserializer::from_str(result).deserialize_map(Lists);
+    lists.unwrap_or_default() && listing(result).is_none()
+}
+
+/// Tools of a listing; a page with more is not read.
+const MOST_TOOLS: usize = 10_000;
+/// Bytes of a tool that are read. A larger one is compared as it stands there.
+const LONGEST_TOOL: usize = 256 << 10;
+
+struct Tools;
+
+impl<'de> Visitor<'de> for Tools {
+    type Value = Vec<&'de str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of tools")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut tools = Vec::new();
+        while let Some(tool) = list.next_element::<&RawValue>()? {
+            if tools.len() == MOST_TOOLS {
+                return Err(A::Error::custom("too many tools"));
+            }
+            tools.push(tool.get());
+        }
+        Ok(tools)
+    }
+}
+
 fn listed(raw: &str) -> Listed {
     let name = members_of(raw, ["name"]).ok().and_then(|[name]| text(name?).ok());
     let name = name.map(std::borrow::Cow::into_owned).unwrap_or_default();
-    let tool: Value = serde_json::from_str(raw).unwrap_or_else(|_| json!({ "description": raw }));
-    let parts = DESCRIBED.map(|part| facts::canonical(&tool[part]));
-    let destructive = tool["annotations"]["destructiveHint"] == Value::Bool(true);
-    let text = said(&tool);
-    let invisible = invisible(&[name.as_str(), text.as_str()]);
-    let mut text = text;
-    if text.len() > LONGEST_TEXT {
-        let kept = text.floor_char_boundary(LONGEST_TEXT);
-        let more = text[kept..].chars().count();
-        text.truncate(kept);
-        text += &format!(" [{more} more characters]");
-    }
-    Listed { name, fingerprint: facts::combine(&parts), destructive, text, invisible }
+    let small = Some(raw).filter(|raw| raw.len() <= LONGEST_TOOL);
+    let tool = small.and_then(|raw| serde_json::from_str::<Value>(raw).ok());
+    let (fingerprint, destructive, text) = match &tool {
+        Some(tool) => {
+            let parts = DESCRIBED.map(|part| facts::canonical(&tool[part]));
+            let destructive = tool["annotations"]["destructiveHint"] == Value::Bool(true);
+            (facts::combine(&parts), destructive, Cow::Owned(said(tool)))
+        }
+        None => {
+            let destructive = says_destructive(raw).unwrap_or_default();
+            (Digest::of(raw.as_bytes()), destructive, Cow::Borrowed(raw))
+        }
+    };
+    let invisible = invisible(&[name.as_str(), &text]);
+    let kept = text.floor_char_boundary(LONGEST_TEXT);
+    let more = text.get(kept..).unwrap_or_default().chars().count();
+    let text = match more {
+        0 => text.into_owned(),
+        _ => format!("{} [{more} more characters]", text.get(..kept).unwrap_or_default()),
+    };
+    Listed { name, fingerprint, destructive, text, invisible }
+}
+
+/// The hint of a tool that is not read as a whole.
+fn says_destructive(raw: &str) -> Option<bool> {
+    let [annotations] = members_of(raw, ["annotations"]).ok()?;
+    let [hint] = members_of(annotations?, ["destructiveHint"]).ok()?;
+    Some(hint? == "true")
 }
 
 /// What a server says about a tool, in the order of [`DESCRIBED`].
@@ -110,7 +178,9 @@ impl Listing<'_> {
     /// A message without the tools that are not to be seen; `None` if there are none of them.
     /// `message` is what the listing was read from, and everything else of it stays as it is.
     pub fn narrowed(&self, message: &[u8], hidden: impl Fn(&str) -> bool) -> Option<Vec<u8>> {
-        let keep: Vec<bool> = self.tools.iter().map(|tool| !hidden(&tool.name)).collect();
+        // A tool without one name cannot be judged when it is called: a client takes the last of two.
+        let shown = |tool: &Listed| !tool.name.is_empty() && !hidden(&tool.name);
+        let keep: Vec<bool> = self.tools.iter().map(shown).collect();
         if keep.iter().all(|keep| *keep) {
             return None;
         }
@@ -133,6 +203,8 @@ impl Listing<'_> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::super::read;
     use super::*;
 
@@ -194,5 +266,31 @@ mod tests {
         assert!(!page.complete && listing(r#"{"tools":[]}"#).unwrap().complete);
         assert!(listing("7").is_none() && listing(r#"{"tools":7}"#).is_none());
         assert_eq!(listing(r#"{"tools":[7]}"#).unwrap().tools[0].name, "");
+    }
+
+    /// A client takes the last of two members, and one that does not mind the case takes either.
+    #[test]
+    fn hole_09_a_listing_has_one_meaning() {
+        for (result, expected) in [
+            (r#"{"tools":[]}"#, false),
+            (r#"{"tools":[],"tools":[{"name":"a"}]}"#, true),
+            (r#"{"Tools":[{"name":"a"}]}"#, true),
+            (r#"{"t\u006fols":[],"tools":[]}"#, true),
+            (r#"{"tools":[],"nextCursor":null,"nextCursor":"x"}"#, true),
+            (r#"{"tools":7}"#, false),
+            ("[]", false),
+        ] {
+            assert_eq!(lists_unreadably(result), expected, "{result}");
+        }
+        let many = |times: usize| format!(r#"{{"tools":[{}7]}}"#, "7,".repeat(times));
+        assert!(!lists_unreadably(&many(9_999)) && lists_unreadably(&many(10_000)));
+        let twice = r#"{"id":1,"result":{"tools":[{"name":"a"},{"name":"b","name":"evil"}]}}"#;
+        let envelope = read(twice.as_bytes()).unwrap();
+        let listing = listing(envelope.messages()[0].result.unwrap()).unwrap();
+        let shown = listing.narrowed(twice.as_bytes(), |_| false).unwrap();
+        assert_eq!(shown, br#"{"id":1,"result":{"tools":[{"name":"a"}]}}"#);
+        // A large tool is not made a tree of.
+        let large = format!(r#"{{"name":"a","inputSchema":[{}0]}}"#, "0,".repeat(1 << 18));
+        assert_ne!(listed(&large).fingerprint, listed(&large.replace("[0", "[1")).fingerprint);
     }
 }

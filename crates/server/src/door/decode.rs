@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::io::Write;
 
 use bytes::Bytes;
+use deadstop_protocol::buffer::append;
 use http::{HeaderMap, header};
 
 /// Largest body that is unpacked as a whole.
@@ -75,7 +76,8 @@ impl Write for Room {
             return Err(std::io::ErrorKind::FileTooLarge.into());
         }
         self.left -= bytes.len();
-        self.bytes.extend_from_slice(bytes);
+        let most = self.bytes.len() + bytes.len() + self.left;
+        append(&mut self.bytes, bytes, most);
         Ok(bytes.len())
     }
 

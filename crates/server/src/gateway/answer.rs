@@ -33,7 +33,7 @@ const TOO_LONG: &str = "the answer is larger than 32 MiB, which is the most that
 
 /// Why a stream breaks off that holds more than Deadstop reads.
 const TOO_LONG_PART: &str = "an event of the stream, or the arguments of its calls, are larger than Deadstop \
-                             reads (16 MiB), or hold too many values";
+                             reads (16 MiB and 4 MiB), or hold too many values";
 
 /// Passes an answer on.
 pub(super) async fn pass(
@@ -94,7 +94,8 @@ pub(super) async fn pass(
         return Response::from_parts(parts, Body::new(passing));
     };
     let mut reader = Reader::new(exchange.dialect, form, hide_usage && form == Form::Events);
-    if exchange.guessed {
+    // What was asked for before may be wrapped.
+    if exchange.guessed || (exchange.fetches && !exchange.dialect.is_other()) {
         reader.look_anywhere();
     }
     if decoder.is_identity() {

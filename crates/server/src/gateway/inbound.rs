@@ -47,6 +47,9 @@ impl<'a> Inbound<'a> {
         let (method, path) = (parts.method.as_str(), route.path.as_str());
         let named = request::dialect(route.provider.api, method, path);
         let unpacked = decode::whole(&parts.headers, &body).map_err(NotRead::Packed)?;
+        if plain::is_too_wide(unpacked.as_deref().unwrap_or(&body)) {
+            return Err(NotRead::Crowded);
+        }
         let narrow = plain::utf8(unpacked.as_deref().unwrap_or(&body));
         let is_json = |text: &Vec<u8>| plain::is_json(text);
         let unpacked = narrow.filter(is_json).or(unpacked);

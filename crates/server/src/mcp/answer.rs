@@ -15,22 +15,25 @@ use deadstop_core::Status;
 use deadstop_protocol::mcp::Events;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body::Frame;
-use http_body_util::{BodyExt, Limited};
+use http_body_util::BodyExt;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Sleep;
 
 use super::pass::Onward;
-use super::reading::{Reading, Taken};
-use super::waiting::{Session, Waiting};
+use super::reading::{AMBIGUOUS, Reading, Taken};
 use super::{accepted, json};
 use crate::door::decode::{self, Decoder, TOO_LARGE, UNREADABLE};
-use crate::door::{Answer, plain, strip_hop_by_hop};
+use crate::door::{Answer, gathered, plain, strip_hop_by_hop};
 
 /// Largest document that is read before it is passed on.
 const MOST_JSON: usize = 64 << 20;
-const DIED: &str = "the server ended the answer before the call was answered; do not retry blindly";
+pub(super) const DIED: &str =
+    "the server ended the answer before the call was answered; do not retry blindly";
 const LED_AWAY: &str = "it answers with a redirect, which would lead the client past Deadstop; put the \
                         address that it wants into url in deadstop.toml";
+/// Why a packed stream breaks off.
+const HIDDEN: &str = "the server lists tools that the policy hides, in a packed stream that nothing can be taken \
+                      out of";
 pub(super) const LATE: &str = "the server did not answer in time";
 
 /// Sends a request on and passes its answer back.
@@ -94,7 +97,7 @@ async fn whole(onward: Onward, mut reading: Reading, response: Response<Answer>)
     let (mut parts, body) = response.into_parts();
     strip_hop_by_hop(&mut parts.headers);
     let deadline = reading.deadline;
-    let read = Limited::new(body, MOST_JSON).collect();
+    let read = gathered(body, MOST_JSON);
     let read = tokio::select! {
         biased;
         () = reading.stopped() => return stopped(&onward, reading).await,
@@ -102,7 +105,7 @@ async fn whole(onward: Onward, mut reading: Reading, response: Response<Answer>)
         () = tokio::time::sleep_until(deadline) => return late(&onward, reading).await,
     };
     let bytes = match read {
-        Ok(read) => read.to_bytes(),
+        Ok(read) => read,
         Err(_) => {
             let told = reading.fail("server_died", DIED);
             reading.booked().await;
@@ -117,7 +120,7 @@ async fn whole(onward: Onward, mut reading: Reading, response: Response<Answer>)
                 decode::Fault::TooLarge => ("answer_too_large", TOO_LARGE),
                 decode::Fault::Broken => ("answer_unreadable", UNREADABLE),
             };
-            let told = reading.fail(code, why);
+            let told = reading.refuse(code, why);
             reading.booked().await;
             return documents(told)
                 .map_or_else(|| unreachable_server(why), |body| json(StatusCode::OK, body));
@@ -125,10 +128,17 @@ async fn whole(onward: Onward, mut reading: Reading, response: Response<Answer>)
     };
     let clear = clear.as_deref().unwrap_or(&bytes);
     let taken = reading.take(clear);
+    if taken.ambiguous {
+        let told = reading.refuse("answer_unreadable", AMBIGUOUS);
+        reading.booked().await;
+        return documents(told)
+            .map_or_else(|| unreachable_server(AMBIGUOUS), |body| json(StatusCode::OK, body));
+    }
     for flight in &mut reading.flights {
         flight.fail(Status::Fault, DIED);
     }
     reading.booked().await;
+    onward.watch_tasks(&reading.tasks, reading.chain.stops());
     let Some(body) = taken.booked(clear) else {
         return Response::from_parts(parts, Body::from(bytes));
     };
@@ -168,7 +178,7 @@ fn documents(mut told: Vec<(String, Vec<u8>)>) -> Option<Vec<u8>> {
 
 /// Passes an answer on without reading it. A redirect would lead the client past Deadstop, with the same
 /// message.
-fn through(response: Response<Answer>, place: OwnedSemaphorePermit) -> Response<Body> {
+pub(super) fn through(response: Response<Answer>, place: OwnedSemaphorePermit) -> Response<Body> {
     if response.status().is_redirection() && response.headers().contains_key(header::LOCATION) {
         return unreachable_server(LED_AWAY);
     }
@@ -182,155 +192,34 @@ fn through(response: Response<Answer>, place: OwnedSemaphorePermit) -> Response<
     Response::from_parts(parts, Body::new(body))
 }
 
-/// A stream that a client opens for the server's own messages, or to resume one that broke off,
-/// with the answers of earlier calls. DELETE and other methods pass the same way.
-pub(super) async fn follow(
-    mut onward: Onward,
-    session: Option<HeaderValue>,
-    waiting: Arc<Waiting>,
-    place: OwnedSemaphorePermit,
-) -> Response<Body> {
-    let resumes = onward.resumes();
-    if resumes {
-        onward.plainly();
-    }
-    let sent = onward.send().await;
-    let session = session.map(|session| (onward.upstream.name.clone(), session));
-    let has_words = session.as_ref().is_some_and(|it| resumes && waiting.has_words(it));
-    let response = match sent {
-        Ok(response) => Some(response),
-        Err(_) if has_words => None,
-        Err(problem) => return unreachable_server(&problem),
-    };
-    let is_events = |response: &Response<Answer>| matches!(kind(response.headers()), Kind::Events);
-    let (session, response) = match (session, response) {
-        (Some(session), Some(response)) if is_events(&response) => (session, Some(response)),
-        // The server sends no stream, but Deadstop has events for the client.
-        (Some(session), _) if has_words => (session, None),
-        (_, Some(response)) => return through(response, place),
-        (_, None) => return unreachable_server(DIED),
-    };
-    let (mut parts, upstream) = match response {
-        Some(response) => {
-            let (parts, body) = response.into_parts();
-            (parts, Some(body))
-        }
-        None => {
-            let (mut parts, ()) = Response::new(()).into_parts();
-            let kind = HeaderValue::from_static("text/event-stream");
-            parts.headers.insert(header::CONTENT_TYPE, kind);
-            (parts, None)
-        }
-    };
-    strip_hop_by_hop(&mut parts.headers);
-    let decoder = Decoder::new(&parts.headers);
-    // A body with a length is complete: it does not stay open.
-    let open = has_words || !parts.headers.contains_key(header::CONTENT_LENGTH);
-    let words = resumes && open && decoder.is_identity();
-    if words {
-        parts.headers.remove(header::CONTENT_LENGTH);
-        waiting.listen(&session);
-    }
-    let events = Events::default();
-    let body = Following { upstream, decoder, events, session, waiting, words, _place: place };
-    Response::from_parts(parts, Body::new(body))
-}
-
-/// A stream that a client follows, with Deadstop's own events in between.
-struct Following {
-    upstream: Option<Answer>,
-    decoder: Decoder,
-    events: Events,
-    session: Session,
-    waiting: Arc<Waiting>,
-    /// Whether Deadstop may add events.
-    words: bool,
-    _place: OwnedSemaphorePermit,
-}
-
-impl http_body::Body for Following {
-    type Data = Bytes;
-    type Error = axum::BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
-        let this = &mut *self;
-        loop {
-            // Never in the middle of an event, unless the upstream has ended.
-            if this.words
-                && (this.events.is_between() || this.upstream.is_none())
-                && let Some(event) = this.waiting.next(&this.session, context)
-            {
-                let event = match std::mem::take(&mut this.events).is_between() {
-                    true => event,
-                    false => Bytes::from([b"\n\n", &*event].concat()),
-                };
-                return Poll::Ready(Some(Ok(Frame::data(event))));
-            }
-            let Some(upstream) = &mut this.upstream else {
-                // An announced event may still be waiting for the disk.
-                return match this.words && this.waiting.has_words(&this.session) {
-                    true => Poll::Pending,
-                    false => Poll::Ready(None),
-                };
-            };
-            let Some(frame) = std::task::ready!(Pin::new(upstream).poll_frame(context)) else {
-                this.upstream = None;
-                continue;
-            };
-            let frame = frame?;
-            if let Some(bytes) = frame.data_ref() {
-                let clear = this.decoder.feed(bytes);
-                if this.decoder.is_too_large() {
-                    (this.upstream, this.words) = (None, false);
-                    return Poll::Ready(Some(Err(TOO_LARGE.into())));
-                }
-                let (waiting, session) = (&this.waiting, &this.session);
-                this.events.push(&clear, |_, said| {
-                    if let Some(said) = said {
-                        waiting.take(session, said);
-                    }
-                });
-            }
-            return Poll::Ready(Some(Ok(frame)));
-        }
-    }
-}
-
-impl Drop for Following {
-    fn drop(&mut self) {
-        if self.words {
-            self.waiting.leave(&self.session);
-        }
-    }
-}
-
 /// A message as an event.
 pub(super) fn as_event(message: &[u8]) -> Bytes {
     Bytes::from([b"event: message\ndata: ".as_slice(), message, b"\n\n"].concat())
 }
 
-enum Kind {
+pub(super) enum Kind {
     Events,
     Json,
     Other,
 }
 
-fn kind(headers: &HeaderMap) -> Kind {
+pub(super) fn kind(headers: &HeaderMap) -> Kind {
     let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     let kind = kind.to_ascii_lowercase();
     if kind.starts_with(b"text/event-stream") {
         Kind::Events
-    } else if kind.starts_with(b"application/json") {
+    } else if kind.is_empty()
+        || kind.starts_with(b"text/")
+        || kind.windows(4).any(|part| part == b"json")
+    {
+        // Some clients read JSON in whatever calls itself a text.
         Kind::Json
     } else {
         Kind::Other
     }
 }
 
-fn unreachable_server(problem: &str) -> Response<Body> {
+pub(super) fn unreachable_server(problem: &str) -> Response<Body> {
     plain(StatusCode::BAD_GATEWAY, &format!("the MCP server cannot be reached: {problem}"))
 }
 
@@ -342,16 +231,23 @@ enum Ready {
     Bytes(Bytes),
     /// An event that was read, with its data.
     Read(Bytes, Vec<u8>, Taken),
+    /// Bytes of a packed stream, with the messages that they end.
+    Packed(Bytes, Vec<(Vec<u8>, Taken)>),
 }
 
 impl Ready {
-    fn bytes(self) -> Bytes {
+    /// What passes; `None` if it may not, and nothing can take its place.
+    fn bytes(self) -> Option<Bytes> {
         match self {
-            Ready::Bytes(bytes) => bytes,
+            Ready::Bytes(bytes) => Some(bytes),
             Ready::Read(event, said, taken) => match taken.booked(&said) {
-                Some(other) => Bytes::copy_from_slice(&Events::reworded(&event, &other)),
-                None => event,
+                Some(other) => Some(Bytes::copy_from_slice(&Events::reworded(&event, &other))),
+                None => Some(event),
             },
+            Ready::Packed(bytes, messages) => {
+                let hides = messages.into_iter().any(|(said, taken)| taken.hides(&said));
+                (!hides).then_some(bytes)
+            }
         }
     }
 }
@@ -369,8 +265,8 @@ struct Passing {
     ready: VecDeque<Ready>,
     /// What the client is told once it is on disk.
     last_words: Option<(Written, Bytes)>,
-    /// Whether it must break off: no event can be added to a compressed stream.
-    breaks: bool,
+    /// Why it must break off: no event can be added to a compressed stream.
+    breaks: Option<&'static str>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -393,7 +289,7 @@ impl Passing {
             decoder,
             ready: VecDeque::new(),
             last_words: None,
-            breaks: false,
+            breaks: None,
             _place: place,
         }
     }
@@ -401,27 +297,42 @@ impl Passing {
     fn read(&mut self, bytes: Bytes) {
         let clear = self.decoder.feed(&bytes);
         if self.decoder.is_too_large() {
-            let told = self.reading.fail("answer_too_large", TOO_LARGE);
-            self.end(&told, None);
-            self.breaks = true;
-            return;
+            return self.break_off("answer_too_large", TOO_LARGE);
+        }
+        if self.decoder.is_unreadable() {
+            return self.break_off("answer_unreadable", UNREADABLE);
         }
         let reading = &mut self.reading;
         if !self.whole {
+            let mut messages = Vec::new();
             self.events.push(&clear, |_, said| {
-                said.map(|said| reading.take(said));
+                messages.extend(said.map(|said| (said.to_vec(), reading.take(said))));
             });
-            self.ready.push_back(Ready::Bytes(bytes));
+            self.ready.push_back(Ready::Packed(bytes, messages));
             return;
         }
-        let ready = &mut self.ready;
+        let (ready, mut ambiguous) = (&mut self.ready, false);
         self.events.push(&clear, |event, said| {
+            let taken = said.map(|said| (said.to_vec(), reading.take(said)));
+            ambiguous |= taken.as_ref().is_some_and(|(_, taken)| taken.ambiguous);
             let event_bytes = Bytes::copy_from_slice(event);
-            ready.push_back(match said {
-                Some(said) => Ready::Read(event_bytes, said.to_vec(), reading.take(said)),
-                None => Ready::Bytes(event_bytes),
-            });
+            match taken {
+                _ if ambiguous => {}
+                Some((said, taken)) => ready.push_back(Ready::Read(event_bytes, said, taken)),
+                None => ready.push_back(Ready::Bytes(event_bytes)),
+            }
         });
+        if ambiguous {
+            let told = self.reading.refuse("answer_unreadable", AMBIGUOUS);
+            self.end(&told, Some(AMBIGUOUS));
+        }
+    }
+
+    /// Ends a stream to which nothing can be added, and whose client must not take it for complete.
+    fn break_off(&mut self, code: &str, why: &'static str) {
+        let told = self.reading.refuse(code, why);
+        self.end(&told, None);
+        self.breaks = Some(why);
     }
 
     /// The stream ends here, with answers of our own.
@@ -472,6 +383,10 @@ impl Passing {
         if !self.events.is_resumable() {
             return false;
         }
+        for (key, _) in std::mem::take(&mut self.reading.lists) {
+            let shelf = self.reading.shelf(key);
+            self.reading.waiting.keep_list(shelf, session.clone(), self.reading.deadline);
+        }
         for flight in std::mem::take(&mut self.reading.flights) {
             let deadline = self.reading.deadline;
             self.reading.waiting.keep(flight, session.clone(), &self.onward, deadline);
@@ -493,7 +408,12 @@ impl http_body::Body for Passing {
             // Booked first: the client may send its next call at once, to any node.
             std::task::ready!(this.reading.poll_booked(context));
             if let Some(ready) = this.ready.pop_front() {
-                return Poll::Ready(Some(Ok(Frame::data(ready.bytes()))));
+                let Some(bytes) = ready.bytes() else {
+                    this.ready.clear();
+                    this.break_off("tools_hidden", HIDDEN);
+                    continue;
+                };
+                return Poll::Ready(Some(Ok(Frame::data(bytes))));
             }
             if let Some((written, _)) = &mut this.last_words {
                 std::task::ready!(written.as_mut().poll(context));
@@ -501,8 +421,7 @@ impl http_body::Body for Passing {
                 return Poll::Ready(words);
             }
             let Some(upstream) = &mut this.upstream else {
-                let broken = std::mem::take(&mut this.breaks);
-                return Poll::Ready(broken.then(|| Err(TOO_LARGE.into())));
+                return Poll::Ready(this.breaks.take().map(|why| Err(why.into())));
             };
             if !this.reading.flights.is_empty() {
                 if this.reading.poll_stopped(context).is_ready() {
@@ -530,8 +449,11 @@ impl http_body::Body for Passing {
 
 impl Drop for Passing {
     fn drop(&mut self) {
+        if !self.reading.tasks.is_empty() && tokio::runtime::Handle::try_current().is_ok() {
+            self.onward.watch_tasks(&self.reading.tasks, self.reading.chain.stops());
+        }
         // A client that goes away has not cancelled anything: it may come back for the rest.
-        if !self.reading.flights.is_empty() && tokio::runtime::Handle::try_current().is_ok() {
+        if self.reading.may_reword() && tokio::runtime::Handle::try_current().is_ok() {
             self.take_up_later();
         }
     }

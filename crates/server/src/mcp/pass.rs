@@ -1,6 +1,7 @@
 //! The way to an MCP server: what is sent on, and what it is told about calls that were stopped.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,9 +15,15 @@ use super::oauth::Noted;
 use super::span::Spans;
 use crate::config::McpServer;
 use crate::door::{Answer, Lines, OURS, keep_headers, strip_hop_by_hop};
+use deadstop_warden::Stops;
 
 /// How long a server may take to hear that a call was cancelled.
 const TOLD: Duration = Duration::from_secs(5);
+
+/// How long a task of a server is watched, and of how many answers.
+const LONGEST_TASK: Duration = Duration::from_secs(24 * 60 * 60);
+const MOST_WATCHED: usize = 10_000;
+static WATCHED: AtomicUsize = AtomicUsize::new(0);
 
 /// Where requests go.
 #[derive(Clone)]
@@ -113,29 +120,55 @@ impl Onward {
     /// Tells the server that these calls are cancelled. The notification is sent in the background.
     pub(super) fn cancel(&self, ids: &[String], reason: &str) {
         for id in ids {
-            let body = mcp::cancelled(id, reason);
-            let mut headers = self.headers.clone();
-            headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
-            headers.remove("mcp-name");
-            headers.remove(header::CONTENT_ENCODING);
-            if headers.contains_key("mcp-method") {
-                let method = HeaderValue::from_static("notifications/cancelled");
-                headers.insert("mcp-method", method);
+            tokio::spawn(self.telling("notifications/cancelled", mcp::cancelled(id, reason)));
+        }
+    }
+
+    /// Waits with tasks that the server has begun for calls of a chain, and cancels them when it is stopped.
+    pub(super) fn watch_tasks(&self, ids: &[String], mut stops: Stops) {
+        if ids.is_empty() || WATCHED.load(Ordering::Relaxed) >= MOST_WATCHED {
+            return;
+        }
+        WATCHED.fetch_add(1, Ordering::Relaxed);
+        let cancel: Vec<_> =
+            ids.iter().map(|id| self.telling("tasks/cancel", mcp::cancelled_task(id))).collect();
+        tokio::spawn(async move {
+            let stopped = std::future::poll_fn(|context| stops.poll(context));
+            if tokio::time::timeout(LONGEST_TASK, stopped).await.is_ok() {
+                for told in cancel {
+                    told.await;
+                }
             }
-            let mut request = Request::new(Full::new(Bytes::from(body)));
-            *request.method_mut() = Method::POST;
-            *request.uri_mut() = self.uri.clone();
-            *request.headers_mut() = headers;
-            let lines = Arc::clone(&self.upstream.lines);
-            let way = self.upstream.server.way.clone();
-            tokio::spawn(async move {
-                let told = async {
-                    if let Ok(response) = lines.send(&way, request).await {
-                        let _ = response.into_body().collect().await;
-                    }
-                };
-                let _ = tokio::time::timeout(TOLD, told).await;
-            });
+            WATCHED.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+
+    /// Sends a message of Deadstop's own, in the client's session.
+    fn telling(
+        &self,
+        method: &'static str,
+        body: Vec<u8>,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let mut headers = self.headers.clone();
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+        headers.remove("mcp-name");
+        headers.remove(header::CONTENT_ENCODING);
+        if headers.contains_key("mcp-method") {
+            headers.insert("mcp-method", HeaderValue::from_static(method));
+        }
+        let mut request = Request::new(Full::new(Bytes::from(body)));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.uri.clone();
+        *request.headers_mut() = headers;
+        let lines = Arc::clone(&self.upstream.lines);
+        let way = self.upstream.server.way.clone();
+        async move {
+            let told = async {
+                if let Ok(response) = lines.send(&way, request).await {
+                    let _ = response.into_body().collect().await;
+                }
+            };
+            let _ = tokio::time::timeout(TOLD, told).await;
         }
     }
 }

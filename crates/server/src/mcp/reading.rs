@@ -18,8 +18,10 @@ pub(super) struct Reading {
     pub(super) flights: Vec<Flight>,
     /// Calls that it has answered, until all nodes know of their end.
     pub(super) bookings: Vec<Booking>,
-    /// Requests for listings.
-    pub(super) lists: Vec<Digest>,
+    /// Tasks that the server has begun in place of answers, by their ids as they came.
+    pub(super) tasks: Vec<String>,
+    /// Requests for listings: what their ids say, and the ids as they came.
+    pub(super) lists: Vec<(Digest, String)>,
     pub(super) warden: Arc<Warden>,
     pub(super) chain: Chain,
     pub(super) server: String,
@@ -30,11 +32,21 @@ pub(super) struct Reading {
     pub(super) session: Option<HeaderValue>,
 }
 
+/// Why a message of a server does not pass: two clients could read it in two ways.
+pub(super) const AMBIGUOUS: &str = "the server's message has more than one meaning (a member that is there twice, \
+    for example), so it was not passed on";
+
 /// A message that was read.
 #[derive(Default)]
 pub(super) struct Taken {
+    /// Whether it must not pass, because clients could read it otherwise than Deadstop does.
+    pub(super) ambiguous: bool,
+    /// The message in strict JSON, if it is JSON to some clients only.
+    strict: Option<Vec<u8>>,
     /// What passes in its place.
     replaced: Option<Vec<u8>>,
+    /// Whether it is replaced because tools in it are hidden.
+    hides: bool,
     /// What the model is told behind it, known when all nodes know of the call's end.
     note: Option<Note>,
     /// The listing in it, if some of its tools are compared with what all nodes know.
@@ -42,16 +54,28 @@ pub(super) struct Taken {
 }
 
 /// Whose listing a message holds.
-struct Shelf {
-    key: Digest,
+#[derive(Clone)]
+pub(super) struct Shelf {
+    pub(super) key: Digest,
     warden: Arc<Warden>,
     chain: Chain,
     server: String,
 }
 
 impl Shelf {
+    /// Compares a listing with what is known of its tools; which of them are hidden is known with the booking.
+    pub(super) fn listed(&self, listing: &mcp::Listing<'_>) -> Option<Booking> {
+        let tools = Tools { tools: listing.tools.clone(), complete: listing.complete };
+        self.warden.listed(&self.chain, &self.server, tools)
+    }
+
+    /// The server's name.
+    pub(super) fn server(&self) -> &str {
+        &self.server
+    }
+
     /// The listing without the tools that are hidden; `None` if it passes as it is.
-    fn narrowed(&self, said: &[u8], message: &mcp::Message<'_>) -> Option<Vec<u8>> {
+    pub(super) fn narrowed(&self, said: &[u8], message: &mcp::Message<'_>) -> Option<Vec<u8>> {
         let listing = message.result.and_then(mcp::listing)?;
         listing.narrowed(said, |name: &str| self.warden.hides(&self.chain, &self.server, name))
     }
@@ -59,7 +83,9 @@ impl Shelf {
 
 impl Taken {
     /// What passes in place of the message, once [`Reading::poll_booked`] is ready.
-    pub(super) fn booked(self, said: &[u8]) -> Option<Vec<u8>> {
+    pub(super) fn booked(mut self, said: &[u8]) -> Option<Vec<u8>> {
+        let strict = self.strict.take();
+        let said = strict.as_deref().unwrap_or(said);
         if self.note.is_none() && self.undecided.is_none() {
             return self.replaced;
         }
@@ -71,17 +97,37 @@ impl Taken {
         }
         self.note?.put(said, envelope.messages().first()?)
     }
+
+    /// Whether it may not pass as it is, where nothing can take its place; once [`Reading::poll_booked`] is ready.
+    pub(super) fn hides(self, said: &[u8]) -> bool {
+        self.ambiguous || self.hides || (self.undecided.is_some() && self.booked(said).is_some())
+    }
 }
 
 impl Reading {
     /// Reads a message of the server; gives its replacement if it may not pass as it is.
     pub(super) fn take(&mut self, said: &[u8]) -> Taken {
-        let Ok(envelope) = mcp::read(said) else { return Taken::default() };
+        if let Ok(envelope) = mcp::read(said) {
+            return self.heard(said, &envelope);
+        }
+        // What is no JSON to any client is a message to none.
+        let Some(strict) = mcp::strictly(said) else { return Taken::default() };
+        match mcp::read(&strict) {
+            Ok(envelope) => {
+                Taken { strict: Some(strict.clone()), ..self.heard(&strict, &envelope) }
+            }
+            Err(_) => Taken { ambiguous: true, ..Taken::default() },
+        }
+    }
+
+    fn heard(&mut self, said: &[u8], envelope: &mcp::Envelope<'_>) -> Taken {
         let alone = matches!(envelope, mcp::Envelope::One(_));
-        let (mut narrowed, mut later, mut undecided) = (None, None, None);
+        let (mut narrowed, mut later, mut undecided, mut hides) = (None, None, None, false);
         for message in envelope.messages().iter().filter(|message| message.is_answer()) {
             let Some(key) = message.key() else { continue };
-            if let Some(at) = self.flights.iter().position(|flight| flight.is(key)) {
+            let called = self.flights.iter().position(|flight| flight.is(key));
+            if let Some(at) = called {
+                self.tasks.extend(message.result.and_then(mcp::begun_task).map(str::to_owned));
                 let mut flight = self.flights.swap_remove(at);
                 flight.settle(&mcp::ended(message));
                 let (note, booking) = (flight.note(), flight.booking());
@@ -93,26 +139,32 @@ impl Reading {
                 }
                 self.bookings.extend(booking);
             }
-            if !self.lists.contains(&key) {
-                continue;
+            // A listing is judged whichever request it seems to answer: clients do not agree on which ids are equal.
+            let Some(result) = message.result.filter(|_| called.is_none()) else { continue };
+            if mcp::lists_unreadably(result) {
+                return Taken { ambiguous: true, ..Taken::default() };
             }
-            self.lists.retain(|list| *list != key);
-            let Some(listing) = message.result.and_then(mcp::listing) else { continue };
-            let tools = Tools { tools: listing.tools.clone(), complete: listing.complete };
-            match self.warden.listed(&self.chain, &self.server, tools) {
+            self.lists.retain(|(list, _)| *list != key);
+            let Some(listing) = mcp::listing(result) else { continue };
+            let shelf = self.shelf(key);
+            match shelf.listed(&listing) {
                 // Which of its tools are hidden is known with the booking. Of a batch one message is
                 // changed: calls of the others' tools are refused anyway.
                 Some(booking) => {
                     self.bookings.push(booking);
-                    undecided.get_or_insert_with(|| self.shelf(key));
+                    undecided.get_or_insert(shelf);
                 }
-                None => narrowed = narrowed.or_else(|| self.shelf(key).narrowed(said, message)),
+                None => {
+                    let kept = shelf.narrowed(said, message);
+                    hides |= kept.is_some();
+                    narrowed = narrowed.or(kept);
+                }
             }
         }
-        Taken { replaced: narrowed, note: later, undecided }
+        Taken { replaced: narrowed, hides, note: later, undecided, ..Taken::default() }
     }
 
-    fn shelf(&self, key: Digest) -> Shelf {
+    pub(super) fn shelf(&self, key: Digest) -> Shelf {
         let (warden, chain) = (Arc::clone(&self.warden), self.chain.clone());
         Shelf { key, warden, chain, server: self.server.clone() }
     }
@@ -156,6 +208,17 @@ impl Reading {
             flight.fail(Status::Fault, text);
             Why::failed(reason, text)
         })
+    }
+
+    /// Ends the calls and the listings, because their answer cannot be judged.
+    pub(super) fn refuse(&mut self, reason: &str, text: &str) -> Vec<(String, Vec<u8>)> {
+        let mut told = self.fail(reason, text);
+        let lists = std::mem::take(&mut self.lists).into_iter();
+        told.extend(lists.map(|(_, id)| {
+            let answer = mcp::failure(&id, reason, text);
+            (id, answer)
+        }));
+        told
     }
 
     fn end(&mut self, mut end: impl FnMut(&mut Flight) -> Why) -> Vec<(String, Vec<u8>)> {

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use super::answer::{LATE, as_event};
 use super::flight::Flight;
 use super::pass::Onward;
+use super::reading::Shelf;
 
 /// How long a refusal is kept for a client that may come back for it.
 const KEPT: Duration = Duration::from_secs(300);
@@ -31,6 +32,8 @@ type PendingKey = (Session, Digest);
 #[derive(Default)]
 pub(super) struct Waiting {
     calls: Mutex<HashMap<PendingKey, oneshot::Sender<Ended>>>,
+    /// Listings whose stream broke off, with whom they are for.
+    lists: Mutex<HashMap<PendingKey, Shelf>>,
     words: Mutex<HashMap<Session, Words>>,
 }
 
@@ -97,12 +100,32 @@ impl Waiting {
         });
     }
 
+    /// Keeps a request for a listing until its answer comes, or it times out.
+    pub(super) fn keep_list(
+        self: &Arc<Waiting>,
+        shelf: Shelf,
+        session: HeaderValue,
+        deadline: Instant,
+    ) {
+        let place = ((shelf.server().to_owned(), session), shelf.key);
+        self.lists.lock().insert(place.clone(), shelf);
+        let all = Arc::clone(self);
+        tokio::spawn(async move {
+            tokio::time::sleep_until(deadline).await;
+            all.lists.lock().remove(&place);
+        });
+    }
+
+    /// The request for a listing that a message on another stream answers.
+    pub(super) fn list(&self, session: &Session, key: Digest) -> Option<Shelf> {
+        self.lists.lock().remove(&(session.clone(), key))
+    }
+
     /// Reads what a server says on another stream.
-    pub(super) fn take(&self, session: &Session, said: &[u8]) {
+    pub(super) fn take(&self, session: &Session, envelope: &mcp::Envelope<'_>) {
         if self.calls.lock().is_empty() {
             return;
         }
-        let Ok(envelope) = mcp::read(said) else { return };
         for message in envelope.messages().iter().filter(|message| message.is_answer()) {
             let Some(key) = message.key() else { continue };
             if let Some(answered) = self.calls.lock().remove(&(session.clone(), key)) {

@@ -3,6 +3,7 @@
 
 use serde_json::json;
 
+use super::paths::names_its_session;
 use crate::packing::pack;
 use crate::support::{Ask, Gate, Reply, Said, Speech, Step, Turn};
 
@@ -55,6 +56,11 @@ async fn hole_03_other_methods_are_inspected() {
         let got = gate.ask(&ask.by("worker", "s1")).await;
         assert_eq!(got.status, 403, "{method} {path}: {}", got.text());
     }
+    // The request is read as well.
+    for method in ["PUT", "PATCH"] {
+        let path = "/openai/v1/chat/completions";
+        assert!(names_its_session(method, path, &json!({})).await, "{method}");
+    }
 }
 
 /// A response in the background is asked for once and fetched later.
@@ -66,6 +72,8 @@ async fn hole_05_answers_that_are_fetched_later_are_inspected() {
         ("/openai/v1/responses/resp_1?stream=true&starting_after=3", Speech::Responses, true),
         ("/openai/v1/respon%73es/resp_1", Speech::Responses, false),
         ("/openai/v1/chat/completions/c_1", Speech::Chat, false),
+        // xAI's.
+        ("/openai/v1/chat/deferred-completion/c_1", Speech::Chat, false),
     ] {
         let reply = match stream {
             true => Reply::events(&speech.events(&evil())),
@@ -75,6 +83,12 @@ async fn hole_05_answers_that_are_fetched_later_are_inspected() {
         let got = gate.ask(&Ask::get(path).by("worker", "s1")).await;
         assert!(got.text().contains("is denied"), "{path}: {} {}", got.status, got.text());
     }
+    // Perplexity wraps it.
+    let wrapped =
+        json!({ "id": "c_1", "status": "COMPLETED", "response": Speech::Chat.whole(&evil()) });
+    let gate = answering(Reply::json(200, &wrapped)).await;
+    let got = gate.ask(&Ask::get("/openai/async/chat/completions/c_1").by("worker", "s1")).await;
+    assert!(got.text().contains("is denied"), "wrapped: {} {}", got.status, got.text());
 }
 
 /// Clients read what they asked for, whatever its type says.

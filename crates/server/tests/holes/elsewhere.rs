@@ -253,6 +253,7 @@ async fn hole_03_sessions_beside_the_gateway_are_not_opened() {
         "/openai/v1/realtime/client_secrets",
         "/openai/v1/re%61ltime/sessions",
         "/openai/v1/live/sessions",
+        "/openai/v1/chatkit/sessions",
         "/gemini/v1alpha/auth_tokens",
     ] {
         let ask = Ask::post(path, &json!({ "model": "gpt-realtime" }));

@@ -1,6 +1,6 @@
 //! Spellings of a path that a provider routes, and that must not lead around the guards.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{Ask, Gate, Reply, Said, Speech, Turn};
 
@@ -37,6 +37,18 @@ async fn hole_03_encoded_paths_are_inspected() {
         let (_, sent) = path[1..].split_once('/').unwrap();
         assert_eq!(gate.upstream.last().target, format!("/{sent}"));
     }
+    for path in ["/openai/v1/%63hat/completions", "/openai/v1/chat%2Fcompletions"] {
+        assert!(names_its_session("POST", path, &json!({})).await, "{path}");
+    }
+}
+
+/// Whether a request counts for the session that its body names, which only a model request does.
+pub(super) async fn names_its_session(method: &str, path: &str, more: &Value) -> bool {
+    let gate = evil(Speech::Chat).await;
+    let mut body = json!({ "model": "gpt-5", "session_id": "by-body" });
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    gate.ask(&Ask::of(method, path, Some(&body)).with("x-deadstop-agent", "worker")).await;
+    !gate.scope("by-body").await.is_null()
 }
 
 #[tokio::test]
@@ -54,6 +66,10 @@ async fn hole_03_unknown_paths_are_judged_by_their_body() {
         assert_eq!(got.status, 403, "{path}: {}", got.text());
         assert_eq!(gate.upstream.last().body, ask.body, "{path}");
         assert_eq!(gate.scope("s1").await["model_calls"], 1, "{path}");
+    }
+    let messages = json!({ "messages": [{ "role": "user", "content": "Tidy up" }] });
+    for path in ["/openai/v1/Chat;a/Completions", "/own/v9/talk"] {
+        assert!(names_its_session("POST", path, &messages).await, "{path}");
     }
 }
 

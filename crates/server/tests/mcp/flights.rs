@@ -257,3 +257,32 @@ async fn a_tool_call_waits_for_room_in_a_budget() {
     assert_eq!(soon("the answer", asked).await.unwrap().status, 200);
     assert_eq!(gate.counted("deadstop_queued_total").await, 1.0);
 }
+
+/// A call may be answered at once with a task that runs on at the server. A kill reaches that, too.
+#[tokio::test]
+async fn hole_06_a_task_is_cancelled_when_its_agent_is_killed() {
+    for stream in [false, true] {
+        let gate = gate(json!({}), move |seen| {
+            let task = json!({ "taskId": "t-1", "status": "working", "ttl": 60_000 });
+            let begun =
+                json!({ "jsonrpc": "2.0", "id": seen.json()["id"], "result": { "task": task } });
+            match seen.json()["method"].as_str() {
+                Some("tools/call") if stream => Reply::events(&[event(&begun)]),
+                Some("tools/call") => Reply::json(200, &begun),
+                _ => Reply::head(202, &[("Content-Length", "0")]),
+            }
+        })
+        .await;
+        let got = gate.ask(&post("files", &call(1, "import", json!({}))).by("a", "s")).await;
+        assert!(got.text().contains("t-1"), "{}", got.text());
+        gate.order("kill", json!({ "agent": "a", "reason": "enough" })).await;
+        until("the cancellation", async || {
+            let told = gate.upstream.last().json();
+            told["method"] == "tasks/cancel" && told["params"] == json!({ "taskId": "t-1" })
+        })
+        .await;
+        let ask = json!({ "jsonrpc": "2.0", "id": 2, "method": "tasks/result", "params": { "taskId": "t-1" } });
+        let refused = error(&gate.ask(&post("files", &ask).by("a", "s")).await);
+        assert_eq!(refused["data"]["reason"], "agent_killed", "{refused}");
+    }
+}

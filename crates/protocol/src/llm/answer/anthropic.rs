@@ -4,8 +4,10 @@ use deadstop_core::{Tokens, Usage};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::lenient::{Arguments, Count, Failure, Index, Text, count, many, one, parse, plainly};
-use super::sse::LARGEST_EVENT;
+use super::lenient::{
+    Arguments, Count, Failure, Index, Text, count, many, one, parse, plainly, tree,
+};
+use super::sse::LARGEST_ARGUMENTS;
 use super::{Sink, Tally};
 use crate::llm::Piece;
 
@@ -83,7 +85,7 @@ struct Block<'a> {
 #[derive(Deserialize)]
 struct Delta<'a> {
     /// Clients read a delta by its type. Compatible servers may leave it out.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "tree")]
     r#type: Option<Value>,
     #[serde(borrow, default)]
     text: Text<'a>,
@@ -119,8 +121,11 @@ struct Figures {
     output_tokens: Option<Count>,
     cache_read_input_tokens: Option<Count>,
     cache_creation_input_tokens: Option<Count>,
+    #[serde(default, deserialize_with = "tree")]
     cache_creation: Option<Value>,
+    #[serde(default, deserialize_with = "tree")]
     server_tool_use: Option<Value>,
+    #[serde(default, deserialize_with = "tree")]
     service_tier: Option<Value>,
 }
 
@@ -379,7 +384,7 @@ impl Anthropic {
             return;
         }
         for open in &mut self.open {
-            if self.kept + part.len() <= LARGEST_EVENT {
+            if self.kept + part.len() <= LARGEST_ARGUMENTS {
                 self.kept += open.write(index, self.started, part, typed);
             } else {
                 sink.tally.lost = true;

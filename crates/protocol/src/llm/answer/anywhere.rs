@@ -245,6 +245,15 @@ impl Anywhere {
             }
             return true;
         }
+        if text(map, &["type"]) == "function.call.delta" {
+            let function = json!({ "name": member("name"), "arguments": member("arguments") });
+            let id = member("tool_call_id");
+            let call = json!({ "index": member("output_index"), "id": id, "function": function });
+            if let Ok(call) = ToolCall::deserialize(&call) {
+                self.of_parts(sink, |parts, sink| parts.part(call, sink));
+            }
+            return true;
+        }
         let event = member("event_type").and_then(Value::as_str).unwrap_or_default();
         let (Some(index), true) = (member("index"), event.starts_with("step.")) else {
             return false;

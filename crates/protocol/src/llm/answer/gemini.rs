@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::Sink;
-use super::lenient::{Arguments, Count, Failure, Text, count, many, one, parse, plainly};
+use super::lenient::{Arguments, Count, Failure, Text, count, many, one, parse, plainly, tree};
 use super::partial::Partial;
 use super::sse::bare;
 use super::whole::Elements;
@@ -74,6 +74,7 @@ struct Candidate<'a> {
     content: Option<Content<'a>>,
     #[serde(borrow, default)]
     finish_reason: Text<'a>,
+    #[serde(default, deserialize_with = "tree")]
     grounding_metadata: Option<Value>,
 }
 
@@ -88,6 +89,7 @@ struct Content<'a> {
 struct Part<'a> {
     #[serde(borrow, default)]
     text: Text<'a>,
+    #[serde(default, deserialize_with = "tree")]
     thought: Option<Value>,
     #[serde(borrow, default, deserialize_with = "one")]
     function_call: Option<Box<FunctionCall<'a>>>,
@@ -99,8 +101,9 @@ struct Part<'a> {
     #[serde(borrow, default, deserialize_with = "one", rename = "executable_code")]
     executable_code_snake: Option<Box<Code<'a>>>,
     /// A tool that Google runs.
+    #[serde(default, deserialize_with = "tree")]
     tool_call: Option<Value>,
-    #[serde(rename = "tool_call")]
+    #[serde(default, deserialize_with = "tree", rename = "tool_call")]
     tool_call_snake: Option<Value>,
 }
 
@@ -111,13 +114,13 @@ struct FunctionCall<'a> {
     #[serde(borrow, default)]
     name: Text<'a>,
     args: Option<Arguments>,
-    #[serde(rename = "partialArgs")]
+    #[serde(default, deserialize_with = "tree", rename = "partialArgs")]
     partial_args: Option<Value>,
-    #[serde(rename = "partial_args")]
+    #[serde(default, deserialize_with = "tree", rename = "partial_args")]
     partial_args_snake: Option<Value>,
-    #[serde(rename = "willContinue")]
+    #[serde(default, deserialize_with = "tree", rename = "willContinue")]
     will_continue: Option<Value>,
-    #[serde(rename = "will_continue")]
+    #[serde(default, deserialize_with = "tree", rename = "will_continue")]
     will_continue_snake: Option<Value>,
 }
 
@@ -140,7 +143,9 @@ struct Figures {
     tool_use_prompt_token_count: Option<Count>,
     candidates_token_count: Option<Count>,
     thoughts_token_count: Option<Count>,
+    #[serde(default, deserialize_with = "tree")]
     prompt_tokens_details: Option<Value>,
+    #[serde(default, deserialize_with = "tree")]
     candidates_tokens_details: Option<Value>,
 }
 

@@ -13,16 +13,23 @@ use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visito
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Number, Value};
 
-use super::Sink;
+use super::{Sink, budget};
 use crate::plain::{self, DEEPEST};
 
 /// Bytes of arguments beyond which an end that is missing is not looked for.
 const LONGEST_CUT: usize = 1 << 20;
 
+/// What an object takes beside its size: room to grow, and the box that it stands in.
+const BOXED: usize = 64;
+/// What an element of a list takes in a tree, a member of an object, and an object beside its members.
+const ELEMENT: usize = 64;
+const MEMBER: usize = 96;
+const OBJECT: usize = 640;
+
 /// Reads JSON, or nothing if it is none. Checked as a whole, text is cheaper to read than bytes.
 pub(super) fn parse<'a, T: Deserialize<'a>>(data: &'a [u8]) -> Option<T> {
     match std::str::from_utf8(data) {
-        Ok(text) => serde_json::from_str(text).ok(),
+        Ok(text) => budget::within(|| serde_json::from_str(text).ok()),
         // The caller tries again with what `plainly` makes of it.
         Err(_) => None,
     }
@@ -32,9 +39,9 @@ pub(super) fn parse<'a, T: Deserialize<'a>>(data: &'a [u8]) -> Option<T> {
 pub(super) fn plainly(data: &[u8], sink: &mut Sink<'_>) -> Option<Vec<u8>> {
     if plain::is_vast(data) {
         // There is no room for a tree of it, which would also join members that come twice.
-        let strict = plain::strict(&String::from_utf8_lossy(data)).into_bytes();
-        sink.tally.lost |= strict == data;
-        return Some(strict).filter(|strict| strict != data);
+        let strict = std::str::from_utf8(data).ok().and_then(plain::made_strict);
+        sink.tally.lost |= strict.is_none();
+        return strict.map(String::into_bytes);
     }
     let plain = serde_json::to_vec(&plain::read(data).ok()?).ok()?;
     (plain != data).then_some(plain)
@@ -57,6 +64,13 @@ where
     T: Deserialize<'de>,
 {
     deserializer.deserialize_any(ManyVisitor(PhantomData))
+}
+
+/// A field of any form, of bounded depth.
+pub(super) fn tree<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    ArgumentsSeed(DEEPEST)
+        .deserialize(deserializer)
+        .map(|value| Some(value).filter(|it| !it.is_null()))
 }
 
 /// An object, or nothing.
@@ -97,7 +111,11 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for OneVisitor<T> {
         Ok(One(None))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<One<T>, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<One<T>, A::Error> {
+        if !budget::take(size_of::<T>() + BOXED) {
+            while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+            return Ok(One(None));
+        }
         T::deserialize(MapAccessDeserializer::new(map)).map(|read| One(Some(read)))
     }
 }
@@ -383,20 +401,20 @@ impl Arguments {
         if text.trim().is_empty() {
             return Value::Object(Map::new());
         }
-        match serde_json::from_str::<Arguments>(text) {
+        let read = |text: &str| budget::within(|| serde_json::from_str::<Arguments>(text));
+        let strictly = |_| read(&plain::strict(text.trim_start_matches('\u{feff}')));
+        match read(text).or_else(strictly) {
             Ok(arguments) => arguments.0,
-            Err(_) => {
-                plain::read(text.as_bytes()).unwrap_or_else(|_| Value::String(text.to_owned()))
-            }
+            Err(_) => Value::String(text.to_owned()),
         }
     }
 
     /// The same for clients that go on with what can be read of arguments that break off.
     pub(super) fn parse_partly(text: &str) -> Value {
-        match serde_json::from_str::<Arguments>(text) {
+        match budget::within(|| serde_json::from_str::<Arguments>(text)) {
             Err(_) if !text.trim().is_empty() => {
                 let strict = plain::strict(text);
-                match serde_json::from_str::<Arguments>(&strict) {
+                match budget::within(|| serde_json::from_str::<Arguments>(&strict)) {
                     Ok(arguments) => arguments.0,
                     Err(error) => {
                         let read = strict.get(..fault(&strict, &error)).and_then(cut_off);
@@ -490,6 +508,59 @@ impl<'de> Deserialize<'de> for Arguments {
     }
 }
 
+/// A text, or a value of any other form. An untagged enum would keep a copy of the whole value first.
+pub(super) enum TextOrTree<'a> {
+    Text(Cow<'a, str>),
+    Tree(Value),
+}
+
+impl<'de> Deserialize<'de> for TextOrTree<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<TextOrTree<'de>, D::Error> {
+        deserializer.deserialize_any(TextOrTreeVisitor)
+    }
+}
+
+struct TextOrTreeVisitor;
+
+/// Hands values that are no text on to the reader of trees.
+macro_rules! trees {
+    ($($visit:ident: $kind:ty),*) => {
+        $(fn $visit<E: Error>(self, value: $kind) -> Result<Self::Value, E> {
+            ArgumentsSeed(DEEPEST).$visit(value).map(TextOrTree::Tree)
+        })*
+    };
+}
+
+impl<'de> Visitor<'de> for TextOrTreeVisitor {
+    type Value = TextOrTree<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+
+    trees!(visit_bool: bool, visit_u64: u64, visit_i64: i64, visit_f64: f64);
+
+    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
+        Ok(TextOrTree::Text(Cow::Borrowed(text)))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(TextOrTree::Text(Cow::Owned(text.to_owned())))
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(TextOrTree::Tree(Value::Null))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
+        ArgumentsSeed(DEEPEST).visit_seq(items).map(TextOrTree::Tree)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<Self::Value, A::Error> {
+        ArgumentsSeed(DEEPEST).visit_map(entries).map(TextOrTree::Tree)
+    }
+}
+
 /// Reads so many levels, and `null` for whatever is deeper.
 #[derive(Clone, Copy)]
 struct ArgumentsSeed(usize);
@@ -529,7 +600,7 @@ impl<'de> Visitor<'de> for ArgumentsSeed {
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
-        Ok(Value::String(value.to_owned()))
+        Ok(Value::String(if budget::take(value.len()) { value.to_owned() } else { String::new() }))
     }
 
     fn visit_unit<E: Error>(self) -> Result<Value, E> {
@@ -547,6 +618,11 @@ impl<'de> Visitor<'de> for ArgumentsSeed {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
         while let Some(item) = items.next_element_seed(ArgumentsSeed(self.0 - 1))? {
+            if !budget::take(ELEMENT) {
+                // What is left of it is of no use, and takes room.
+                while items.next_element::<IgnoredAny>()?.is_some() {}
+                return Ok(Value::Null);
+            }
             list.push(item);
         }
         Ok(Value::Array(list))
@@ -554,8 +630,14 @@ impl<'de> Visitor<'de> for ArgumentsSeed {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
-        while let Some(key) = entries.next_key::<String>()? {
-            map.insert(key, entries.next_value_seed(ArgumentsSeed(self.0 - 1))?);
+        while let Some(key) = entries.next_key::<Cow<'de, str>>()? {
+            let value = entries.next_value_seed(ArgumentsSeed(self.0 - 1))?;
+            let first = if map.is_empty() { OBJECT } else { 0 };
+            if !budget::take(first + MEMBER + key.len()) {
+                while entries.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                return Ok(Value::Null);
+            }
+            map.insert(key.into_owned(), value);
         }
         Ok(Value::Object(map))
     }

@@ -6,13 +6,15 @@
 //! the latest when the next call starts, a finish reason comes or the stream ends. Until a finish
 //! reason the calls are kept, because some servers interleave them.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::joined::{Joined, Part};
-use super::lenient::{Arguments, Count, Failure, Index, Text, count, many, one, parse, plainly};
+use super::lenient::{
+    Arguments, Count, Failure, Index, Text, TextOrTree, count, many, one, parse, plainly,
+};
 use super::openai_usage::OpenAiUsage;
-use super::sse::LARGEST_EVENT;
+use super::sse::LARGEST_ARGUMENTS;
 use super::{Fate, Sink};
 
 /// Calls that may be open at once; the oldest counts as complete when there are more.
@@ -107,11 +109,18 @@ struct Custom<'a> {
 }
 
 /// Arguments as a text of JSON; some servers send the object itself.
-#[derive(Deserialize)]
-#[serde(untagged)]
 enum Written<'a> {
-    Text(#[serde(borrow)] std::borrow::Cow<'a, str>),
+    Text(std::borrow::Cow<'a, str>),
     Object(Arguments),
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Written<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Written<'a>, D::Error> {
+        Ok(match TextOrTree::deserialize(deserializer)? {
+            TextOrTree::Text(text) => Written::Text(text),
+            TextOrTree::Tree(tree) => Written::Object(Arguments(tree)),
+        })
+    }
 }
 
 impl Default for Written<'_> {
@@ -260,13 +269,14 @@ impl Chat {
                 Written::Object(_) => None,
             },
         };
-        if self.kept <= LARGEST_EVENT
+        let fits = self.kept + part.arguments.map_or(0, str::len) <= LARGEST_ARGUMENTS;
+        if fits
             && let Some(choice) = number.place()
             && (legacy || part.place.is_some())
         {
             self.kept += self.joined.add(choice, part);
         }
-        sink.tally.lost |= self.kept > LARGEST_EVENT;
+        sink.tally.lost |= !fits;
         let at = match self.find(choice, index, call.id.as_str(), name.as_str()) {
             Some(at) => at,
             None => {
@@ -299,7 +309,7 @@ impl Chat {
             Written::Object(Arguments(object)) => object.to_string().into(),
         };
         sink.unseen(&text);
-        if self.kept + text.len() <= LARGEST_EVENT {
+        if self.kept + text.len() <= LARGEST_ARGUMENTS {
             self.kept += text.len();
             open.write(&text);
         } else {

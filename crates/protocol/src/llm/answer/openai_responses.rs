@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::Sink;
 use super::lenient::{Arguments, Count, Failure, Text, many, one, parse, plainly};
 use super::openai_usage::OpenAiUsage;
-use super::sse::LARGEST_EVENT;
+use super::sse::LARGEST_ARGUMENTS;
 
 /// Items that are remembered, to tell each once.
 const MOST_ITEMS: usize = 4096;
@@ -118,6 +118,8 @@ pub(super) struct Item<'a> {
     call_id: Text<'a>,
     #[serde(borrow, default)]
     name: Text<'a>,
+    #[serde(borrow, default, rename = "tool")]
+    called: Text<'a>,
     arguments: Option<Arguments>,
     input: Option<Arguments>,
     action: Option<Arguments>,
@@ -148,14 +150,19 @@ impl Item<'_> {
     /// Calls, and requests to approve one: a client that approves by itself runs it.
     pub(super) fn is_call(&self) -> bool {
         let kind = self.r#type.as_str();
-        kind.ends_with("_call") || kind == "mcp_approval_request"
+        // Mistral writes `function.call`.
+        kind.ends_with("_call") || matches!(kind, "mcp_approval_request" | "function.call")
     }
 
     /// What the tool is called: its name, or what kind of built-in tool it is (`local_shell`).
     fn tool(&self) -> &str {
         let kind = self.r#type.as_str();
         let built_in = kind.strip_suffix("_call").unwrap_or(kind);
-        if self.name.is_empty() { built_in } else { self.name.as_str() }
+        // LM Studio has `tool` in the place of `name`.
+        match self.name.or(&self.called) {
+            "" => built_in,
+            name => name,
+        }
     }
 
     /// The beginning of its arguments, if that is a text with something in it.
@@ -282,7 +289,7 @@ impl Responses {
     /// Keeps a part of a call's arguments.
     fn written(&mut self, index: Option<u64>, event: &Event<'_>, sink: &mut Sink<'_>) {
         let part = event.delta.as_str();
-        let fits = self.kept + part.len() <= LARGEST_EVENT;
+        let fits = self.kept + part.len() <= LARGEST_ARGUMENTS;
         let Some(seen) = self.find(index, event.item_id.as_str()) else { return };
         seen.streamed = true;
         if fits {

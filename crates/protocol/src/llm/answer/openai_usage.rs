@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::counted::Counted;
-use super::lenient::{Count, count};
+use super::lenient::{Count, count, tree};
 
 /// Usage as OpenAI counts it, in chat (`prompt_…`) and in responses (`input_…`).
 #[derive(Deserialize)]
@@ -16,9 +16,13 @@ pub(super) struct OpenAiUsage {
     output_tokens: Option<Count>,
     total_tokens: Option<Count>,
     prompt_cache_hit_tokens: Option<Count>,
+    #[serde(default, deserialize_with = "tree")]
     prompt_tokens_details: Option<Value>,
+    #[serde(default, deserialize_with = "tree")]
     input_tokens_details: Option<Value>,
+    #[serde(default, deserialize_with = "tree")]
     completion_tokens_details: Option<Value>,
+    #[serde(default, deserialize_with = "tree")]
     output_tokens_details: Option<Value>,
 }
 

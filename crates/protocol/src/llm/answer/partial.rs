@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::sse::LARGEST_EVENT;
+use super::sse::LARGEST_ARGUMENTS;
 use crate::plain::DEEPEST;
 
 /// The longest list that a path may open.
@@ -78,7 +78,7 @@ impl Partial {
                 *place = given.cloned().unwrap_or_default();
             }
         }
-        self.size <= LARGEST_EVENT
+        self.size <= LARGEST_ARGUMENTS
     }
 }
 
@@ -148,7 +148,7 @@ mod tests {
             let argument = json!({ "jsonPath": path, "numberValue": 1 });
             assert!(!Partial::default().add(&argument), "{path}");
         }
-        let argument = json!({ "jsonPath": "$.a", "stringValue": "x".repeat(6 << 20) });
+        let argument = json!({ "jsonPath": "$.a", "stringValue": "x".repeat(3 << 20) });
         let mut partial = Partial::default();
         assert!(partial.add(&argument) && partial.add(&argument) && !partial.add(&argument));
     }

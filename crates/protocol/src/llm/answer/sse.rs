@@ -9,6 +9,10 @@ use std::borrow::Cow;
 
 /// The largest event that is read. A larger one is not looked at, and its reader says so.
 pub(crate) const LARGEST_EVENT: usize = 16 * 1024 * 1024;
+
+/// What is kept of the arguments of an answer's calls, where they come in parts. They are kept twice, so this is 4 MiB
+/// of arguments: no model writes as many.
+pub(super) const LARGEST_ARGUMENTS: usize = 8 * 1024 * 1024;
 /// What a buffer may keep for the next event once it is empty.
 const SPARE: usize = 64 * 1024;
 

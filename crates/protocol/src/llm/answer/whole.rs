@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::sse::{Carry, Taken};
+use crate::buffer::append;
 use crate::plain;
 
 /// The largest answer that is read as a whole.
@@ -42,7 +43,7 @@ impl Whole {
             kept = Some(std::mem::take(&mut self.bytes)).filter(|_| self.by_parts);
         }
         if !self.too_large {
-            self.bytes.extend_from_slice(bytes);
+            append(&mut self.bytes, bytes, LARGEST_ANSWER);
         }
         kept
     }
@@ -55,6 +56,7 @@ impl Whole {
     /// All of it as UTF-8, unless it was too large; nothing the second time.
     pub(super) fn take(&mut self) -> Vec<u8> {
         let bytes = std::mem::take(&mut self.bytes);
+        self.too_large |= plain::is_too_wide(&bytes);
         let is_json = |text: &Vec<u8>| plain::is_json(text);
         plain::utf8(&bytes).filter(is_json).unwrap_or(bytes)
     }

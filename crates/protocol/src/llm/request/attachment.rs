@@ -41,7 +41,7 @@ pub(super) fn discount(json: &str) -> u64 {
 
 /// What stands for a part that is no text: two different pictures are two different things, so the
 /// word after its kind is a digest, in letters that no mask takes for a number or an id.
-pub(super) fn marker(kind: &str, json: &str) -> String {
+pub(crate) fn marker(kind: &str, json: &str) -> String {
     let digest = Digest::of(json.as_bytes()).0;
     let letter = |nibble: u32| (b'g' + (digest >> (4 * nibble) & 15) as u8) as char;
     let word: String = (0..16).map(letter).collect();

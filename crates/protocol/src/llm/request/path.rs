@@ -5,7 +5,6 @@
 
 use std::borrow::Cow;
 
-use super::json::{object, present};
 use crate::llm::{Api, Dialect};
 use crate::plain;
 
@@ -62,13 +61,9 @@ pub fn dialect_by_body(by_path: Dialect, path: &str, body: &[u8]) -> Dialect {
         return by_path;
     }
     let names = ["messages", "contents", "input", "prompt", "model"];
-    let named = |text: &str| Some(object(text, names, "").ok()?.fields.map(present));
-    let body = unmarked(body);
     // A server may read more than strict JSON.
-    let leniently = || named(&plain::strict(&String::from_utf8_lossy(body)));
-    let Some([messages, contents, input, prompt, model]) =
-        named(&String::from_utf8_lossy(body)).or_else(leniently)
-    else {
+    let found = plain::present(unmarked(body), names);
+    let Some([messages, contents, input, prompt, model]) = found else {
         return by_path;
     };
     match api {
@@ -87,13 +82,15 @@ pub fn dialect_by_body(by_path: Dialect, path: &str, body: &[u8]) -> Dialect {
 /// use deadstop_protocol::llm::{Api, Dialect, request::fetched};
 /// let found = fetched(Api::OpenAi, "/v1/responses/resp_1");
 /// assert_eq!(found, Some(Dialect::OpenAiResponses));
+/// assert_eq!(fetched(Api::OpenAi, "/v1/chat/deferred-completion/r_1"), Some(Dialect::OpenAiChat));
 /// assert_eq!(fetched(Api::OpenAi, "/v1/models/gpt-5"), None);
 /// ```
 pub fn fetched(api: Api, path: &str) -> Option<Dialect> {
     let path = decoded(path);
     match segments(&path).as_slice() {
         _ if api != Api::OpenAi => None,
-        [.., "chat", "completions", _] => Some(Dialect::OpenAiChat),
+        // xAI's are asked for with `deferred`, and lie elsewhere.
+        [.., "chat", "completions" | "deferred-completion", _] => Some(Dialect::OpenAiChat),
         [.., "responses", _] | [.., "responses", _, "cancel"] => Some(Dialect::OpenAiResponses),
         _ => None,
     }
@@ -107,6 +104,7 @@ pub fn fetched(api: Api, path: &str) -> Option<Dialect> {
 /// use deadstop_protocol::llm::request::{Brings, brings};
 /// assert_eq!(brings("GET", "/v1/threads/t_1/runs/r_1"), Some(Brings::Document));
 /// assert_eq!(brings("GET", "/v1/files/f_1/content"), Some(Brings::File));
+/// assert_eq!(brings("POST", "/v1/conversations"), Some(Brings::Document));
 /// assert_eq!(brings("GET", "/v1/models"), None);
 /// ```
 pub fn brings(method: &str, path: &str) -> Option<Brings> {
@@ -128,6 +126,7 @@ pub fn brings(method: &str, path: &str) -> Option<Brings> {
         | [.., "conversations", _, "items"]
         | [.., "conversations", _, "items", _]
         | [.., "sessions", _, "events"]
+        | [.., "sessions", _, "stream"]
         | [.., "sessions", _, "events", "stream"]
         | [.., "threads", _, "events" | "stream"] => Some(Brings::Document),
         _ => None,
@@ -155,13 +154,16 @@ pub fn names_results(api: Api, path: &str) -> bool {
 ///
 /// ```
 /// use deadstop_protocol::llm::request::leaves;
-/// assert!(leaves("POST", "/v1/realtime/calls"));
+/// assert!(leaves("POST", "/v1/realtime/calls") && leaves("POST", "/v1/chatkit/sessions"));
 /// assert!(!leaves("POST", "/v1/responses"));
 /// ```
 pub fn leaves(method: &str, path: &str) -> bool {
     let path = decoded(path);
     let opens = |segment: &&str| matches!(*segment, "realtime" | "live" | "auth_tokens");
-    sends(method) && segments(&path).iter().take(3).any(opens)
+    let segments = segments(&path);
+    let first = segments.get(..segments.len().min(3)).unwrap_or_default();
+    // ChatKit's sessions are keys for a page that talks with the provider itself.
+    sends(method) && (first.iter().any(opens) || first.ends_with(&["chatkit", "sessions"]))
 }
 
 /// Whether a method sends a body that a server acts on. A server may go by a header that names another
@@ -302,15 +304,7 @@ fn is_other(path: &str) -> bool {
         // What is sent there is answered with the same.
         [.., "conversations", _, "items"] => true,
         [.., last] => {
-            let others = [
-                "moderations",
-                "embeddings",
-                "embed",
-                "rerank",
-                "tokenize",
-                "threads",
-                "conversations",
-            ];
+            let others = ["moderations", "embeddings", "embed", "rerank", "tokenize", "threads"];
             others.contains(last)
         }
         [] => false,

@@ -60,6 +60,13 @@ fn calls_of_any_shape_are_found() {
     let converse =
         json!({ "toolUse": { "toolUseId": "t", "name": "rm", "input": { "path": "/" } } });
     found("Bedrock", &json!({ "output": { "message": { "content": [converse] } } }));
+    let mistral = json!({
+        "object": "entry", "type": "function.call", "id": "fc_1", "tool_call_id": "c1", "name": "rm",
+        "arguments": "{\"path\":\"/\"}",
+    });
+    found("a conversation of Mistral's", &json!({ "outputs": [mistral] }));
+    let studio = json!({ "type": "tool_call", "tool": "rm", "arguments": { "path": "/" } });
+    found("LM Studio's own API", &json!({ "output": [studio] }));
     found(
         "bare calls",
         &json!({ "tool_calls": [{ "name": "rm", "parameters": { "path": "/" } }] }),
@@ -131,6 +138,16 @@ fn a_call_is_told_once_however_often_its_answer_says_it() {
         json!({ "event_type": "step.stop", "index": 0 }),
     ];
     assert_eq!(calls(Dialect::GeminiOther, Form::Events, &stream(&events)), [RM], "an interaction");
+
+    // Mistral's conversations name the tool in each part.
+    let part = |text: &str| {
+        json!({
+            "type": "function.call.delta", "id": "fc_1", "name": "rm", "tool_call_id": "c1",
+            "output_index": 0, "arguments": text,
+        })
+    };
+    let events = stream(&[part("{\"path\":"), part("\"/\"}")]);
+    assert_eq!(calls(Dialect::OpenAiOther, Form::Events, &events), [RM], "a conversation");
 }
 
 /// Two equal calls are two calls.
@@ -316,4 +333,14 @@ fn hole_05_answers_in_other_widths_are_inspected() {
     reader.push(b"\x00\x00\x01\x07 binary", &mut Vec::new());
     reader.finish(&mut Vec::new());
     assert!(reader.unread());
+}
+
+/// Of an object with more values than there is room for, the objects in it are read.
+#[test]
+fn hole_05_a_call_beside_too_many_values_is_found() {
+    let call =
+        json!({ "type": "function.call", "id": "c1", "name": "rm", "arguments": { "path": "/" } });
+    let zeros = "0,".repeat(2 << 20);
+    let answer = format!(r#"{{"pad":[{zeros}0],"outputs":[{call}]}}"#);
+    assert_eq!(calls(Dialect::OpenAiOther, Form::Json, &answer), [RM]);
 }

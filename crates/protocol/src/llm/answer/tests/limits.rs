@@ -252,3 +252,32 @@ proptest! {
         }
     }
 }
+
+/// Found by counting sizes: of 16 MiB of empty choices the reader built more than a gigabyte, and of numbers in the
+/// arguments of a call 256 MiB.
+#[test]
+fn hole_04_what_is_built_is_bounded() {
+    let check = |dialect: Dialect, before: &str, each: &str, after: &str| {
+        for (times, expected) in [(1_000, false), (1 << 20, true)] {
+            let document = format!("{before}{}{after}", each.repeat(times));
+            let mut reader = Reader::new(dialect, Form::Json, false);
+            let mut pieces = Vec::new();
+            reader.push(document.as_bytes(), &mut pieces);
+            reader.finish(&mut pieces);
+            assert_eq!(reader.lost(), expected, "{times} times {each} in {before}");
+        }
+    };
+    check(Dialect::OpenAiChat, r#"{"choices":["#, "{},", "{}]}");
+    let call =
+        r#"{"choices":[{"message":{"tool_calls":[{"id":"c","function":{"name":"a","arguments":"#;
+    check(Dialect::OpenAiChat, &format!("{call}{{\"a\":["), "0,", "0]}}}]}}]}");
+    check(Dialect::OpenAiChat, &format!("{call}\"{{\\\"a\\\":["), "0,", "0]}\"}}]}}]}");
+    check(Dialect::OpenAiChat, r#"{"usage":{"prompt_tokens_details":{"a":["#, "{\"\":0},", "0]}}}");
+    check(Dialect::OpenAiResponses, r#"{"output":["#, "{},", "{}]}");
+    check(Dialect::Anthropic, r#"{"content":["#, "{},", "{}]}");
+    let call = r#"{"content":[{"type":"tool_use","name":"a","input":{"a":["#;
+    check(Dialect::Anthropic, call, "[],", "[]]}}]}");
+    check(Dialect::Gemini, r#"{"candidates":["#, "{},", "{}]}");
+    let call = r#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"a","args":{"a":["#;
+    check(Dialect::Gemini, call, "0,", "0]}}}]}}]}");
+}
