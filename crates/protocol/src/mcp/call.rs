@@ -1,5 +1,7 @@
 //! A tool call, and how it ended.
 
+use std::borrow::Cow;
+
 use deadstop_core::{Blame, Effect, Failure, Harm, How, Outcome, Reach, Status, ToolCall};
 use serde::Deserializer as _;
 use serde::de::{SeqAccess, Visitor};
