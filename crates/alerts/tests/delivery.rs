@@ -335,7 +335,7 @@ async fn mail_servers_may_say_no_now_or_for_good() {
     }
     // One that says nothing, and one that does not stop talking.
     for (sender, behaviour, expected) in
-        [(impatient(), "HANG", "no answer"), (sender(), "FLOOD", "says too much")]
+        [(impatient(), "HANG", "no answer"), (sender(), "FLOOD", "too long")]
     {
         let listener = SmtpListener::start(&[behaviour]).await;
         let target = email(&format!("smtp://127.0.0.1:{}", listener.port));

@@ -303,16 +303,33 @@ fn wanted(args: &Args) -> anyhow::Result<Wanted> {
     if let Some(problem) = found.problem {
         return Err(Hinted::error(problem, "see `deadstop policy check FILE`"));
     }
-    let usual = || filled("DEADSTOP_SERVER").unwrap_or_else(|| deadstop_client::USUAL.to_owned());
+    let gateway = match args.gateway {
+        true => Some(base(args.server.clone())?),
+        false => None,
+    };
     Ok(Wanted {
         host: args.which.host,
         level: args.which.level(),
         command,
         patience: args.patience.max(2),
         closed: found.policies.session.fail_mode == FailMode::Closed,
-        gateway: args.gateway.then(|| args.server.clone().unwrap_or_else(usual)),
+        gateway,
         mcp: args.mcp,
     })
+}
+
+/// The server whose address is written as the host's base URL.
+fn base(named: Option<String>) -> anyhow::Result<String> {
+    let server = named
+        .or_else(|| filled("DEADSTOP_SERVER"))
+        .unwrap_or_else(|| deadstop_client::USUAL.to_owned());
+    if server.starts_with("http://") || server.starts_with("https://") {
+        return Ok(server);
+    }
+    Err(Hinted::error(
+        format!("--gateway needs a server's address, and `{server}` is none"),
+        format!("name it with --server {}", deadstop_client::USUAL),
+    ))
 }
 
 /// What is taken out where nothing tells what was put in.

@@ -193,7 +193,7 @@ mod tests {
             (Some(8_000), cost(1_000), cost(1_000), true),
             (Some(7_999), cost(1_000), cost(10), false),
             // Another amount than the limited one.
-            (Some(1), output(500), output(400), true),
+            (Some(1), output(501), output(400), true),
         ] {
             let mut policy = Preset::Observe.policies().agent;
             policy.budget.max_cost_usd = limit.map(|limit| Dollars(NanoUsd(limit)));

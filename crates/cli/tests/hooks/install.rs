@@ -111,7 +111,7 @@ fn what_others_have_changed_meanwhile_stays() {
         let stage = Stage::new("");
         let path = stage.folder.path().join(file(host));
         write(&path, SETTINGS);
-        install(&stage, host, &["--gateway"]);
+        install(&stage, host, &["--gateway", "--server", "http://127.0.0.1:4141"]);
         write(&path, &read(&path).replace("dark", "light"));
         uninstall(&stage, host);
         let left = read(&path);
@@ -181,12 +181,29 @@ fn base_urls_are_written_and_those_of_others_left() {
     assert_eq!(read(&home.join(".gemini/.env")), "GEMINI_API_KEY=x");
 
     write(&home.join(".codex/config.toml"), "model_provider = \"azure\"\n");
-    let output = run(&stage, &["install", "codex", "--yes", "--gateway"]);
+    let output = run(
+        &stage,
+        &["install", "codex", "--yes", "--gateway", "--server", "http://127.0.0.1:4141"],
+    );
     assert!(
         output.stderr.contains("`model_provider`") && output.stderr.contains("was left"),
         "{output:?}"
     );
     assert_eq!(read(&home.join(".codex/config.toml")), "model_provider = \"azure\"\n");
+}
+
+/// A base URL that is none would break the host.
+#[test]
+fn the_gateway_needs_an_address() {
+    let stage = Stage::new("");
+    for server in ["none", "127.0.0.1:4141"] {
+        let mut command = stage.command();
+        command.env("DEADSTOP_SERVER", server);
+        let output = stage.run(command.args(["install", "codex", "--yes", "--gateway"]), "");
+        assert_eq!(output.code, 2, "{output:?}");
+        assert!(output.stderr.contains(&format!("`{server}` is none")), "{output:?}");
+    }
+    assert!(!stage.folder.path().join(".codex").exists());
 }
 
 /// The token of a ChatGPT login belongs to ChatGPT's own address, so Codex keeps its provider, and its user reads
@@ -198,7 +215,10 @@ fn a_chatgpt_login_keeps_its_provider() {
     let config = "model = \"gpt-5\"\n";
     write(&home.join(".codex/config.toml"), config);
     write(&home.join(".codex/auth.json"), r#"{ "tokens": { "access_token": "t" } }"#);
-    let output = run(&stage, &["install", "codex", "--yes", "--gateway"]);
+    let output = run(
+        &stage,
+        &["install", "codex", "--yes", "--gateway", "--server", "http://127.0.0.1:4141"],
+    );
     assert_eq!(output.code, 0, "{output:?}");
     let said = format!("{}{}", output.stdout, output.stderr);
     assert!(said.contains("codex is logged in with ChatGPT"), "{said}");
@@ -209,7 +229,7 @@ fn a_chatgpt_login_keeps_its_provider() {
     // An API key beside it is what Codex uses.
     let auth = r#"{ "OPENAI_API_KEY": "k", "tokens": { "access_token": "t" } }"#;
     write(&home.join(".codex/auth.json"), auth);
-    install(&stage, Host::Codex, &["--gateway"]);
+    install(&stage, Host::Codex, &["--gateway", "--server", "http://127.0.0.1:4141"]);
     assert!(read(&home.join(".codex/config.toml")).contains("/agent/codex/openai/v1"));
 }
 

@@ -34,7 +34,7 @@ fn hole_01_an_agent_does_not_lift_its_kill_in_local_files() {
     ] {
         // Neither without a terminal nor where a host marks the shell as its agent's.
         let shell = stage.run(stage.command().args(order), "");
-        assert!(shell.code == 2 && shell.stderr.contains("no terminal"), "{shell:?}");
+        assert!(shell.code == 2 && shell.stderr.contains("in a terminal"), "{shell:?}");
         let marked = stage.run(stage.command().env("CLAUDECODE", "1").args(order), "");
         assert!(marked.code == 2 && marked.stderr.contains("CLAUDECODE is set"), "{marked:?}");
     }
