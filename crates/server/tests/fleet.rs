@@ -33,6 +33,9 @@ mod fleet {
 #[path = "fleet/gate.rs"]
 mod gate;
 mod mcp;
+#[path = "support/packing.rs"]
+#[expect(dead_code, reason = "some of it is for cases about one server")]
+mod packing;
 #[path = "fleet/place.rs"]
 mod place;
 mod steers;

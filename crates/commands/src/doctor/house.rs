@@ -128,7 +128,7 @@ pub(super) fn server(chart: &mut Chart, named: &crate::remote::Server) -> Option
             chart.add("store", State::Wrong, detail.unwrap_or("the database cannot be used"));
         }
         (Some("none"), _) => {
-            chart.add("store", State::Unknown, "this server stores nothing (--no-store)")
+            chart.add("store", State::Unknown, "this server stores nothing (--no-store)");
         }
         _ => chart.add("store", State::Proven, "takes writes"),
     }

@@ -1,5 +1,7 @@
 //! The end of a call rides with the next call of its agent, where the agent's sessions stay on a node.
 
+use std::cell::Cell;
+
 use serde_json::{Value, json};
 
 use crate::fleet::steps::{call, hello, relaxed};
@@ -69,13 +71,14 @@ async fn a_charge_survives_its_node() {
         assert_eq!(got.status, 200, "{}", got.text());
     };
     one(0).await;
-    let mut price = 0.0;
+    let paid = Cell::new(0.0);
     until("its price", async || {
         let found = agent(&gate, 0, "spender").await;
-        price = found["cost_usd"].as_f64().unwrap_or(0.0);
-        found["in_flight"] == 0 && price > 0.0
+        paid.set(found["cost_usd"].as_f64().unwrap_or(0.0));
+        found["in_flight"] == 0 && paid.get() > 0.0
     })
     .await;
+    let price = paid.get();
     for _ in 1..STAYED * 2 {
         one(0).await;
     }
