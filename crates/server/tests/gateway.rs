@@ -31,6 +31,7 @@ mod pages;
 #[path = "../../store/tests/suite/place.rs"]
 mod place;
 mod proxies;
+mod spans;
 mod steers;
 mod stops;
 mod streams;

@@ -5,7 +5,6 @@ mod flights;
 mod guards;
 mod oauth;
 mod sessions;
-mod spans;
 mod tools;
 
 use std::time::Duration;

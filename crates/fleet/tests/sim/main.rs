@@ -232,8 +232,9 @@ fn invariants_hold_under_faults() {
 
 #[test]
 fn every_planted_bug_is_found() {
-    for (plant, name) in Plant::ALL {
-        let found = seeds(1, 2000, Some(plant), 1);
+    for (plant, name, from) in Plant::ALL {
+        let from = if environment("DEADSTOP_SOAK").is_some() { 1 } else { from };
+        let found = seeds(from, 2000, Some(plant), 1);
         let (seed, faults) = found.first().unwrap_or_else(|| panic!("{name} was not found"));
         println!("{name}: seed {seed}: {}", faults[0]);
     }

@@ -8,7 +8,7 @@ use deadstop_otlp::Format;
 use deadstop_server::RawConfig;
 use serde_json::{Value, json};
 
-use super::{call, post, said, servers};
+use crate::mcp::{self, call, post, said, servers};
 use crate::packing::pack;
 use crate::support::{Ask, Gate, Reply, Seen, Upstream};
 
@@ -163,7 +163,7 @@ async fn a_packed_body_stays_as_it_is() {
 /// Where our span is not exported, a server that looked for it would find nothing.
 #[tokio::test]
 async fn what_is_not_exported_is_not_named() {
-    let off = super::gate(json!({}), answer).await;
+    let off = mcp::gate(json!({}), answer).await;
     let (unsampled, _collector) = exporting(Some("always_off")).await;
     for gate in [off, unsampled] {
         let message = reads(json!({ "traceparent": named("01") }));
