@@ -117,8 +117,9 @@ async fn texts_are_exported_where_that_is_enabled() {
 /// to it is under way.
 #[tokio::test]
 async fn calls_do_not_notice_what_becomes_of_a_collector() {
+    type Answer = fn() -> Reply;
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let moods: [(&str, Option<fn() -> Reply>); 4] = [
+    let moods: [(&str, Option<Answer>); 4] = [
         ("hangs", Some(|| Reply(vec![Step::Hang]))),
         ("refuses", Some(|| Reply::of(400, "text/plain", b"no"))),
         ("fails", Some(|| Reply::of(503, "text/plain", b"later"))),

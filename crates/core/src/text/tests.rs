@@ -215,7 +215,7 @@ fn short_words_are_read_like_any_other() {
     for label in words.chain(near.into_iter().chain(long).map(str::to_owned)) {
         for label in [label.to_uppercase(), label.clone()] {
             let then = |next: &str| {
-                by_the_word(&[&label, next, "and so on and on it goes"].map(str::to_owned))
+                by_the_word(&[&label, next, "and so on and on it goes"].map(str::to_owned));
             };
             ["beefed", "beef", "beefedbeef", "x9", "else", ":", "is"].into_iter().for_each(then);
         }
