@@ -319,7 +319,7 @@ fn hint(status: StatusCode, code: &str, detail: &str, path: &str) -> &'static st
             "a key decides the project; leave --project out, or use a key of that project"
         }
         "not_found" => hint_to_look(path),
-        "no_session" => "`deadstop sessions` lists them; name the agent too, with --agent",
+        "no_session" => "`deadstop sessions` lists them",
         "version_mismatch" => "look at it again with `deadstop policy get`, then decide",
         "first_key_admin" => "deadstop keys create --role admin --name NAME",
         "last_admin_key" => "deadstop keys create --role admin --name NAME",

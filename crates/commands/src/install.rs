@@ -327,7 +327,7 @@ fn base(named: Option<String>) -> anyhow::Result<String> {
         return Ok(server);
     }
     Err(Hinted::error(
-        format!("--gateway needs a server's address, and `{server}` is none"),
+        format!("--gateway needs a server's address, and `{server}` is not one"),
         format!("name it with --server {}", deadstop_client::USUAL),
     ))
 }

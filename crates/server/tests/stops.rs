@@ -691,6 +691,9 @@ async fn hole_11_an_unknown_name_is_not_killed() {
         let session = gate.ask(&Ask::post(what, &order)).await;
         assert_eq!((session.status, &session.json()["code"]), (404, &json!("no_session")));
         assert!(session.text().contains("`s1`"), "{}", session.text());
+        let named = gate.ask(&Ask::post(what, &json!({ "session": "crwaler/s1" }))).await;
+        assert_eq!((named.status, &named.json()["code"]), (404, &json!("no_session")));
+        assert!(named.text().contains("Did you mean `crawler/s1`?"), "{}", named.text());
     }
     // Nothing was made of it.
     let status = gate.ask(&Ask::get("/api/status")).await.text();

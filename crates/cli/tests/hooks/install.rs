@@ -201,7 +201,7 @@ fn the_gateway_needs_an_address() {
         command.env("DEADSTOP_SERVER", server);
         let output = stage.run(command.args(["install", "codex", "--yes", "--gateway"]), "");
         assert_eq!(output.code, 2, "{output:?}");
-        assert!(output.stderr.contains(&format!("`{server}` is none")), "{output:?}");
+        assert!(output.stderr.contains(&format!("`{server}` is not one")), "{output:?}");
     }
     assert!(!stage.folder.path().join(".codex").exists());
 }

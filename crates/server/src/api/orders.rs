@@ -282,11 +282,7 @@ async fn known(app: &App, who: &Who, order: &Order) -> Result<(), Problem> {
     let Some(agent) = order.agent.as_deref() else { return Ok(()) };
     let (warden, project) = (&app.warden, &who.project);
     let unknown = |code: Code, kind: &str, name: &str, near: Vec<String>| {
-        let near: Vec<String> = near.into_iter().map(|near| format!("`{near}`")).collect();
-        let meant = match near.is_empty() {
-            true => String::new(),
-            false => format!(" Did you mean {}?", near.join(" or ")),
-        };
+        let meant = meant(near);
         let text = format!(
             "Nothing was done: the server knows no {kind} `{name}`.{meant} Send `\"new\": true` to give \
              the order in advance."
@@ -305,6 +301,15 @@ async fn known(app: &App, who: &Who, order: &Order) -> Result<(), Problem> {
         return unknown(Code::NoSession, "session", session, near);
     }
     Ok(())
+}
+
+/// " Did you mean `a` or `b`?", or nothing.
+fn meant(near: Vec<String>) -> String {
+    let near: Vec<String> = near.into_iter().map(|near| format!("`{near}`")).collect();
+    match near.is_empty() {
+        true => String::new(),
+        false => format!(" Did you mean {}?", near.join(" or ")),
+    }
 }
 
 /// The scope that an order is about.
@@ -329,7 +334,16 @@ async fn find(app: &App, who: &Who, order: &Order) -> Result<Arc<Scope>, Problem
             match found.as_slice() {
                 [one] => Ok(Arc::clone(one)),
                 [] => {
-                    let text = format!("no session in use is called {session}; name its agent too");
+                    let mut live = warden.scopes(project);
+                    live.retain(|scope| scope.kind() == ScopeKind::Session);
+                    let shown = live.iter().map(|scope| match session.contains('/') {
+                        true => format!("{}/{}", scope.agent(), scope.name()),
+                        false => scope.name().to_owned(),
+                    });
+                    let meant = meant(nearest(session, shown));
+                    let text = format!(
+                        "Nothing was done: no session in use is called `{session}`.{meant}"
+                    );
                     Err(Problem::new(Code::NoSession, text))
                 }
                 _ => Err(wrong("several agents have a session of that name; name the agent too")),
